@@ -62,7 +62,9 @@ def probe(path: str) -> Interpreter | None:
     if output is None:
         return None
     found = json.loads(output)
-    return Interpreter(found["path"], tuple(found["release"]), found["implementation"], found["free_threaded"])
+    return Interpreter(
+        found["path"], tuple(found["release"]), found["implementation"], found["free_threaded"]
+    )
 
 
 def pyenv_paths() -> list[str] | None:
