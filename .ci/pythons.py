@@ -1,7 +1,7 @@
 """Find the Python interpreters on this machine that threadsched should be tested with.
 
-    python .ci/pythons.py others         one per line: one interpreter for each supported version but the running one
-    python .ci/pythons.py conformance    a CPython 3.13 that has its own `test.test_concurrent_futures`, or nothing
+    python .ci/pythons.py others         for each supported version but the running one, an interpreter
+    python .ci/pythons.py conformance    a CPython 3.13 that has `test.test_concurrent_futures`, or nothing
 
 Only paths go to standard output; what was not found is said on standard error.
 """

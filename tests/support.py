@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 ROOT = Path(__file__).resolve().parent.parent
 
-# Every random choice of a session comes from this one number, which the report's header and each failure show.
+# Every random choice of a session comes from this one number. The report's header and each failure show it.
 SEED = int(os.environ.get("THREADSCHED_SEED") or random.SystemRandom().randrange(2**32))
 
 # How long a killed child may take to write its stacks.
@@ -39,9 +39,9 @@ def rng(name: str) -> random.Random:
 
 
 def sample(cases: Iterable[T], k: int, name: str = "") -> list[T]:
-    """Return `k` of `cases` in their order, drawn with the session's seed; all of them in an exhaustive session.
+    """Return `k` of `cases` in their order, drawn with the session's seed.
 
-    `name` tells apart two matrices of the same size that should be sampled independently.
+    An exhaustive session gets all of them. `name` tells apart two matrices of the same size that should be sampled independently.
     """
     every = list(cases)
     if exhaustive() or k >= len(every):
@@ -61,10 +61,10 @@ def run_script(
 ) -> subprocess.CompletedProcess[str]:
     """Run `source` as a program in a fresh interpreter and return how it ended and what it wrote.
 
-    The program is a file in an empty directory, which is also its working directory, so it imports the installed
-    package and may use multiprocessing. It has no standard input. If it, or a process that it left behind and that
-    holds its output open, is not done in time, then it is asked for the stacks of its threads, its process group is
-    killed and the test fails with all that was written.
+    The program is a file in an empty directory, which is also its working directory, so it imports the
+    installed package and may use multiprocessing. It has no standard input. If it, or a process that it left
+    behind and that holds its output open, is not done in time, then it is asked for the stacks of its threads,
+    its process group is killed and the test fails with all that was written.
 
     Args:
         source: The program; common indentation is removed.

@@ -1,8 +1,9 @@
 """The documentation is true: its examples run, its links lead somewhere, the names in it exist.
 
-A fenced block says in its info string what it is. ```` ```python ```` runs, in a fresh namespace; words after it change that:
+A fenced block says in its info string what it is. `python` runs, in a fresh namespace; words after it change
+that:
 
-- `python continued` runs after the blocks before it, back to the last one that starts afresh, in one namespace;
+- `python continued` runs after the blocks before it, back to the last that starts afresh, in one namespace;
 - `python subprocess` runs as a program of its own (for what ends, forks or takes signals);
 - `python no-run: REASON` does not run, and says why.
 """
@@ -31,7 +32,7 @@ FENCE = re.compile(r"^(?P<indent> *)(?P<fence>`{3,}|~{3,})(?P<info>[^`\n]*)$")
 
 @dataclass(frozen=True)
 class Block:
-    """One fenced block: where its code begins (1-based), its info string and its code, indentation removed."""
+    """One fenced block: the line where its code begins, its info string, its code without indentation."""
 
     line: int
     info: str
@@ -185,8 +186,8 @@ MEMBER = re.compile(r"(?P<name>[A-Z]\w*(?:\.[A-Za-z_]\w*)*)(?:\(.*\))?", re.DOTA
 def names_in(text: str) -> set[str]:
     """Return the names of the package that a page mentions, each beginning with `threadsched.`.
 
-    That is every dotted name that begins so, in prose and in code, and inline code that begins with an exported
-    class (`Scheduler.submit`, `Job.cancel()`).
+    That is every dotted name that begins so, in prose and in code, and inline code that begins with an
+    exported class (`Scheduler.submit`, `Job.cancel()`).
     """
     found = {match[0] for match in DOTTED.finditer(text)}
     for code in INLINE_CODE.finditer(split(text)[0]):
@@ -305,7 +306,7 @@ def test_info_strings(info: str, accepted: bool):
 
 
 def test_broken_links_are_noticed(tmp_path: Path):
-    """A link to a missing file, a missing heading or out of the project is broken; one to another site is not read."""
+    """A link to a missing file or heading, or out of the project, is broken; other sites are not asked."""
     page = tmp_path / "page.md"
     page.touch()
     (tmp_path / "other.md").write_text("# Other\n\n## Part `two`!\n", encoding="utf-8")

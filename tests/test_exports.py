@@ -68,7 +68,7 @@ def test_module_is_documented(module: str):
 
 @pytest.mark.parametrize(("module", "name"), exports())
 def test_export_exists_and_is_documented(module: str, name: str):
-    """Every exported name exists, and a class or function says what it is for, and so do its public methods."""
+    """Every exported name exists; a class or function says what it is for, and so does each method."""
     thing = getattr(importlib.import_module(module), name)
     if not (inspect.isclass(thing) or inspect.isroutine(thing)):
         return

@@ -13,8 +13,8 @@ from tests.support import ROOT
 
 PACKAGE = "threadsched"
 
-# Lowest first: a module imports only from those above it in this list. A new file gets its line here. Modules that
-# one pattern stands for may import each other.
+# Lowest first: a module imports only from those above it in this list. A new file gets its line here. Modules
+# that one pattern stands for may import each other.
 LAYERS = (
     "_errors",
     "_clock",
@@ -90,7 +90,7 @@ def running_nodes(tree: ast.AST) -> Iterator[ast.AST]:
 
 
 def imports_of(module: str, source: str) -> Iterator[tuple[str, str | None, str, int]]:
-    """Yield (module, name or None, local name, line) for each import that runs; relative ones made absolute."""
+    """Yield (absolute module, name or None, local name, line) for each import that runs."""
     for node in running_nodes(ast.parse(source)):
         if isinstance(node, ast.Import):
             for alias in node.names:

@@ -58,7 +58,7 @@ def test_script_with_unexpected_status_fails():
 
 @pytest.mark.subprocess
 def test_script_that_hangs_is_killed_and_shows_its_stacks():
-    """A hanging script is killed with its children, and the failure has its output and its threads' stacks."""
+    """A hanging script is killed with its children; the failure has its output and its threads' stacks."""
     started = time.monotonic()
     with pytest.raises(pytest.fail.Exception) as caught:
         support.run_script(
