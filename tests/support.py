@@ -41,7 +41,8 @@ def rng(name: str) -> random.Random:
 def sample(cases: Iterable[T], k: int, name: str = "") -> list[T]:
     """Return `k` of `cases` in their order, drawn with the session's seed.
 
-    An exhaustive session gets all of them. `name` tells apart two matrices of the same size that should be sampled independently.
+    An exhaustive session gets all of them. `name` tells apart two matrices of the same size that should be
+    sampled independently.
     """
     every = list(cases)
     if exhaustive() or k >= len(every):
@@ -63,8 +64,8 @@ def run_script(
 
     The program is a file in an empty directory, which is also its working directory, so it imports the
     installed package and may use multiprocessing. It has no standard input. If it, or a process that it left
-    behind and that holds its output open, is not done in time, then it is asked for the stacks of its threads,
-    its process group is killed and the test fails with all that was written.
+    behind and that holds its output open, is not done in time, it is asked for the stacks of its threads, its
+    process group is killed and the test fails with all that was written.
 
     Args:
         source: The program; common indentation is removed.
