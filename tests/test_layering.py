@@ -66,14 +66,14 @@ def sources() -> dict[str, str]:
     """Return the source of every module of the package, by its name inside the package."""
     found = {}
     for path in sorted((ROOT / PACKAGE).rglob("*.py")):
-        parts = path.relative_to(ROOT / PACKAGE).with_suffix("").parts
-        name = ".".join(parts[:-1] if len(parts) > 1 and parts[-1] == "__init__" else parts)
+        name = ".".join(path.relative_to(ROOT / PACKAGE).with_suffix("").parts)
         found[name] = path.read_text(encoding="utf-8")
     return found
 
 
 def layer_of(module: str) -> int | None:
     """Return the index of the layer that `module` belongs to, or None if the list does not have it."""
+    module = module.removesuffix(".__init__")  # a package inside the package stands where its name stands
     return next((i for i, pattern in enumerate(LAYERS) if fnmatchcase(module, pattern)), None)
 
 
@@ -249,6 +249,7 @@ def test_every_layer_is_listed_once():
         (layer_violations, "testing", "from . import Scheduler\nfrom ._core import Core", False),
         (layer_violations, "_demo_two", "from ._demo_one import x", False),
         (layer_violations, "_demo.two", "from . import one\nfrom .one import x\nfrom .. import Job", False),
+        (layer_violations, "_demo.__init__", "from . import one\nfrom .one import x\nfrom .. import Job", False),
         (layer_violations, "_demo.two", "from ..__main__ import main", True),
         (
             layer_violations,
