@@ -249,7 +249,7 @@ def test_every_layer_is_listed_once():
         (layer_violations, "testing", "from . import Scheduler\nfrom ._core import Core", False),
         (layer_violations, "_demo_two", "from ._demo_one import x", False),
         (layer_violations, "_demo.two", "from . import one\nfrom .one import x\nfrom .. import Job", False),
-        (layer_violations, "_demo.__init__", "from . import one\nfrom .one import x\nfrom .. import Job", False),
+        (layer_violations, "_demo.__init__", "from .one import x\nfrom .. import Job", False),
         (layer_violations, "_demo.two", "from ..__main__ import main", True),
         (
             layer_violations,
