@@ -114,7 +114,7 @@ def jobs_agree(evidence: Evidence) -> Verdict:
     asked = tuple(counted[status] for status in (JobStatus.DONE, JobStatus.FAILED, JobStatus.CANCELLED))
     results = (len(run.bodies), len(run.errors), len(run.revoked))
     ok = asked == results == (run.stats.done, run.stats.failed, run.stats.cancelled)
-    return ok, f"{asked[0]}, {asked[1]} and {asked[2]} jobs, {results[0]} bodies, {results[1]} errors"
+    return ok, f"{asked[0]} + {asked[1]} + {asked[2]} jobs; {results[0]} bodies, {results[1]} error"
 
 
 def bodies_match(evidence: Evidence) -> Verdict:
@@ -122,7 +122,7 @@ def bodies_match(evidence: Evidence) -> Verdict:
     run = evidence.scheduled
     wanted = [source for source in evidence.plan.sources if source.path not in run.revoked]
     wrong = _mismatches(wanted, run.bodies)
-    return not wrong, _wrong_or(wrong, f"{len(wanted)} bodies, SHA-256 as on disk")
+    return not wrong, _wrong_or(wrong, f"{len(wanted)} bodies, SHA-256 compared")
 
 
 def missing_file_failed(evidence: Evidence) -> Verdict:
@@ -131,16 +131,14 @@ def missing_file_failed(evidence: Evidence) -> Verdict:
     failed = run.with_status(JobStatus.FAILED)
     ok = [info.id for info in failed] == [MISSING] and failed[0].attempts == 1
     ok = ok and isinstance(run.errors.get(MISSING), MissingFileError)
-    return ok, "; ".join(
-        f"{info.id}: {info.error}, {info.attempts} attempt" for info in failed
-    ) or "nothing failed"
+    return ok, "; ".join(f"{info.error}, {info.attempts} attempt" for info in failed) or "nothing failed"
 
 
 def in_flight_bounded(evidence: Evidence) -> Verdict:
     """The server never saw more requests at once than there are workers."""
     tally = evidence.scheduled.tally
     ok = 1 <= tally.peak <= evidence.plan.workers and tally.in_flight == 0
-    return ok, f"at most {tally.peak} requests at once seen by the server, {evidence.plan.workers} allowed"
+    return ok, f"at most {tally.peak} seen by the server, {evidence.plan.workers} allowed"
 
 
 def server_agrees(evidence: Evidence) -> Verdict:
@@ -149,7 +147,7 @@ def server_agrees(evidence: Evidence) -> Verdict:
     seen = Counter(attempt.status for attempt in run.attempts)
     ok = (tally.served, tally.busy, tally.missing) == (seen[200], seen[503], seen[404])
     ok = ok and tally.requests == len(run.attempts) == seen[200] + seen[503] + seen[404] and tally.broken == 0
-    statuses = f"{seen[200]} answered + {seen[503]} refused (503) + {seen[404]} missing (404)"
+    statuses = f"{seen[200]} + {seen[503]} busy + {seen[404]} missing"
     return ok, f"{tally.requests} requests = {statuses}"
 
 
@@ -158,7 +156,7 @@ def attempts_agree(evidence: Evidence) -> Verdict:
     run = evidence.scheduled
     wrong = [path for path, info in run.infos.items() if info.attempts != run.tally.attempts.get(path, 0)]
     return not wrong, _wrong_or(
-        wrong, f"{sum(info.attempts for info in run.infos.values())} attempts of jobs"
+        wrong, f"{sum(info.attempts for info in run.infos.values())} attempts, path by path"
     )
 
 
@@ -167,7 +165,7 @@ def refusals_foretold(evidence: Evidence) -> Verdict:
     run, behaviour = evidence.scheduled, evidence.plan.behaviour
     foretold = sum(behaviour.refusals(path) for path in evidence.plan.paths - run.revoked)
     ok = foretold == run.tally.busy == run.stats.retries
-    return ok, f"{foretold} refusals by the seed, {run.tally.busy} by the server, {run.stats.retries} retries"
+    return ok, f"{foretold} by the seed, {run.tally.busy} met, {run.stats.retries} retries"
 
 
 def backoff_kept(evidence: Evidence) -> Verdict:
@@ -182,7 +180,7 @@ def backoff_kept(evidence: Evidence) -> Verdict:
             if pause < BACKOFF * 2 ** (len(earlier) - 1) - _ROUNDING:
                 early.append(attempt.path)
         earlier.append(attempt)
-    return not early, _wrong_or(early, f"{retries} retries, none before its pause was over")
+    return not early, _wrong_or(early, f"{retries} retries, none came early")
 
 
 def packages_first(evidence: Evidence) -> Verdict:
@@ -194,7 +192,7 @@ def packages_first(evidence: Evidence) -> Verdict:
     starts = sorted(info.started_at for info in modules if info.attempts == 1 and info.started_at is not None)
     overtaken = [str(info.id) for info in packages if info.attempts == 1 and _overtaken(info, starts)]
     first = sum(info.attempts > 0 for info in packages)
-    return not overtaken, _wrong_or(overtaken, f"{first} __init__.py files, none overtaken by a module")
+    return not overtaken, _wrong_or(overtaken, f"{first} __init__.py, none overtaken by a module")
 
 
 def second_wave_waited(evidence: Evidence) -> Verdict:
@@ -203,7 +201,7 @@ def second_wave_waited(evidence: Evidence) -> Verdict:
     asked = [attempt for attempt in evidence.scheduled.attempts if attempt.path in second]
     opens = evidence.scheduled.second_opens - _ROUNDING
     early = [attempt.path for attempt in asked if attempt.started < opens]
-    return not early, _wrong_or(early, f"{len(asked)} requests, none before the wave opened")
+    return not early, _wrong_or(early, f"{len(asked)} requests, none before it opened")
 
 
 def cancelled_never_ran(evidence: Evidence) -> Verdict:
@@ -214,7 +212,7 @@ def cancelled_never_ran(evidence: Evidence) -> Verdict:
     unfinished = [path for path in doomed if path not in run.revoked and path not in run.bodies]
     ok = cancelled == run.revoked <= set(doomed) and bool(run.revoked) and run.revoked_again == 0
     wrong = started + unfinished
-    detail = f"{len(run.revoked)} of {len(doomed)} jobs of {evidence.plan.doomed}/, none of them ever started"
+    detail = f"{len(run.revoked)} of {len(doomed)} jobs of {evidence.plan.doomed}/, none started"
     return ok and not wrong, _wrong_or(wrong, detail)
 
 
@@ -224,7 +222,7 @@ def nothing_left(evidence: Evidence) -> Verdict:
     ok = not run.audit and bool(run.leftover)
     return (
         ok,
-        run.audit or f"{run.leftover.pending} pending and {len(run.leftover.running)} running after shutdown",
+        run.audit or f"{run.leftover.pending} pending, {len(run.leftover.running)} running after it",
     )
 
 
@@ -237,20 +235,20 @@ def comparison_is_fair(evidence: Evidence) -> Verdict:
 
 
 CHECKS: tuple[tuple[str, Callable[[Evidence], Verdict]], ...] = (
-    ("every job submitted has ended", counts_add_up),
-    ("stats() agrees with the jobs", jobs_agree),
-    ("every body is as on disk", bodies_match),
-    ("the missing file FAILED, alone", missing_file_failed),
-    ("bound on requests in flight kept", in_flight_bounded),
-    ("server and clients count alike", server_agrees),
+    ("every job has ended", counts_add_up),
+    ("stats() and jobs agree", jobs_agree),
+    ("bodies are as on disk", bodies_match),
+    ("missing file FAILED, alone", missing_file_failed),
+    ("bound in flight kept", in_flight_bounded),
+    ("server and client agree", server_agrees),
     ("attempts are requests", attempts_agree),
-    ("refusals as the seed foretells", refusals_foretold),
-    ("every retry waited its backoff", backoff_kept),
+    ("refusals as foretold", refusals_foretold),
+    ("retries waited", backoff_kept),
     ("packages came first", packages_first),
-    ("the second wave waited", second_wave_waited),
+    ("second wave waited", second_wave_waited),
     ("cancelled jobs never ran", cancelled_never_ran),
-    ("audit clean, nothing left over", nothing_left),
-    ("the comparison is a fair one", comparison_is_fair),
+    ("audit and shutdown clean", nothing_left),
+    ("comparison is fair", comparison_is_fair),
 )
 
 

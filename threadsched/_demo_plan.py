@@ -13,7 +13,7 @@ from pathlib import Path
 from threadsched._demo_client import Source
 from threadsched._demo_server import MAX_REFUSALS, Behaviour
 
-MISSING = "no_such_package/no_such_module.py"
+MISSING = "no_such_module.py"
 
 # Lower runs first. Packages open before their modules; the missing file comes in between, so that its failure
 # is seen early.

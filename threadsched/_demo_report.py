@@ -33,7 +33,9 @@ Row = tuple[str, float, list[float]]
 def introduction(plan: Plan, terminal: Terminal) -> str:
     """Return a few lines that say what is about to happen."""
     packages = sum(source.opens_package for source in plan.sources)
-    doomed = f"{plan.doomed}/ ({len(plan.doomed_paths)} files)"
+    later = (
+        f"{plan.second_delay:.1f} s later; {plan.doomed}/ ({len(plan.doomed_paths)} files) to be cancelled"
+    )
     latency = plan.behaviour.latency * 1000
     refused = f"{plan.behaviour.busy_share:.0%} of them 503, busy"
     lines = (
@@ -41,9 +43,9 @@ def introduction(plan: Plan, terminal: Terminal) -> str:
         f"  files        {len(plan.sources):>5,}, {packages} of them the __init__.py of a package",
         f"  workers      {plan.workers:>5,}",
         f"  first wave   {len(plan.first):>5,} files and one that does not exist; __init__.py first",
-        f"  second wave  {len(plan.second):>5,} files, {plan.second_delay:.1f} s later; {doomed} to be cancelled",
+        f"  second wave  {len(plan.second):>5,} files, {later}",
         f"  answers      {latency:>5.0f} ms or so; {refused}; seed {plan.behaviour.seed}",
-        f"  retries      {RETRIES:>5} at most, after {BACKOFF * 1000:.0f} ms and then twice as long each time",
+        f"  retries      {RETRIES:>5} at most, after {BACKOFF * 1000:.0f} ms, then twice as long each time",
     )
     return "\n".join(lines) + "\n\n"
 
@@ -224,7 +226,7 @@ class Summary:
         stats, tally = run.stats, run.tally
         size = sum(body.size for body in run.bodies.values()) / 1e6
         ended = f"{stats.done:,} done + {stats.failed} failed + {stats.cancelled} cancelled"
-        answered = f"{tally.served:,} answered + {tally.busy} refused (503) + {tally.missing} missing (404)"
+        answered = f"{tally.served:,} answered + {tally.busy} busy (503) + {tally.missing} missing (404)"
         bound = f"at most, by the server's own count; {plan.workers} allowed; {tally.connections} connections"
         yield self._title("Counts")
         yield f"  jobs       {stats.submitted:>6,} submitted = {ended}"
@@ -245,11 +247,11 @@ class Summary:
 
     def slowest(self) -> Iterator[str]:
         """Yield the slowest jobs."""
-        yield self._title(f"{'Slowest jobs':<52}{'run':>9}{'wait':>9}  attempts  worker")
+        yield self._title(f"{'Slowest jobs':<38}{'run':>9}{'wait':>9}  attempts  worker")
         for info in slowest(self._evidence.scheduled):
             figures = _job_figures(info)
             yield (
-                f"  {_shortened(str(info.id), 48, self._ellipsis):<48}  {figures['run'] * 1000:6.0f} ms"
+                f"  {_shortened(str(info.id), 34, self._ellipsis):<34}  {figures['run'] * 1000:6.0f} ms"
                 f"{figures['wait'] * 1000:6.0f} ms{info.attempts:10}  {info.worker}"
             )
 
@@ -260,14 +262,17 @@ class Summary:
         for kind, counts in failures_by_kind(run).items():
             yield f"  {kind:<34}{counts['attempts']:>9,}{counts['jobs']:>9,}"
         for info in run.with_status(JobStatus.FAILED):
-            expected = " (as it must: there is no such file)" if info.id == MISSING else ""
+            expected = " (as it must)" if info.id == MISSING else ""
             yield "  " + self._terminal.style("red", f"FAILED {info.id}: {info.error}") + expected
 
     def workers(self) -> Iterator[str]:
         """Yield the timelines of both runs, on one scale."""
         run, other = self._evidence.scheduled, self._evidence.by_hand
         longest = max(span(run.attempts), span(other.attempts))
-        yield self._title("Workers over time") + f"  (0 to {longest:.1f} s; the darker, the busier)"
+        yield (
+            self._title("Workers over time")
+            + f"  (0 to {longest:.1f} s; the darker, the busier; % of its own run)"
+        )
         for title, attempts in (("threadsched", run.attempts), ("ThreadPoolExecutor", other.attempts)):
             yield f"  {title}"
             yield from self._rows(attempts, longest)
@@ -286,10 +291,10 @@ class Summary:
 
     def comparison(self) -> Iterator[str]:
         """Yield both runs side by side."""
-        yield self._title(f"{'Side by side':<36}    files requests     time     rate  workers asleep")
+        yield self._title(f"{'Side by side':<21}    files requests     time     rate  workers asleep")
         for name, figures in _comparison(self._evidence).items():
             yield (
-                f"  {name:<34}{figures['files']:>9,}{figures['requests']:>9,}{figures['time']:>7.2f} s"
+                f"  {name:<19}{figures['files']:>9,}{figures['requests']:>9,}{figures['time']:>7.2f} s"
                 f"{figures['rate']:>7.0f}/s{figures['slept']:>14.1f} s"
             )
 
@@ -300,7 +305,7 @@ class Summary:
             outcome = (
                 self._terminal.style("green", "ok    ") if check.ok else self._terminal.style("red", "FAILED")
             )
-            yield f"  {outcome} {check.name:<33} {check.detail}"
+            yield f"  {outcome} {check.name:<27} {check.detail}"
         failed = sum(not check.ok for check in self._checks)
         passed = f"{len(self._checks) - failed} of {len(self._checks)} checks ok"
         yield ""
