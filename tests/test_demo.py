@@ -26,10 +26,12 @@ from threadsched._demo_client import (
     find_sources,
     sources_root,
 )
-from threadsched._demo_plan import BACKOFF, MISSING, Plan, make_plan
+from threadsched._demo_plan import MISSING, Plan, make_plan
 from threadsched._demo_progress import Figures, Progress, Terminal, progress_line
 from threadsched._demo_report import Summary, as_json, distribution, percentile, shade, timeline
 from threadsched._demo_server import MAX_REFUSALS, Behaviour, SourceServer, Tally
+
+BACKOFF = 0.05
 
 # A seed with which the server refuses the first attempt of pkg/mod.py and nothing else.
 SEED = next(
@@ -56,7 +58,7 @@ class AsciiFile(io.StringIO):
 
 
 def made_info(path, status, attempts, start, *, due=1.0, priority=5):
-    """Return the record of a job that was due at `due` and started last at `start`, for a hundredth second."""
+    """Return the record of a job that was due at `due` and ran for 10 ms from `start`, its last start."""
     return JobInfo(
         id=path,
         name=path,
@@ -85,6 +87,7 @@ def made_evidence():
         second=(late, gone),
         doomed="gone",
         second_delay=1.0,
+        backoff=BACKOFF,
         behaviour=Behaviour(SEED, 0.3, 0.0),
     )
     bodies = {source.path: Body(source.path, 10, source.digest) for source in (opens, module, late)}
@@ -301,9 +304,9 @@ BROKEN = [
     ("backoff_kept", lambda: altered_attempt(3, started=1.11 + BACKOFF / 2)),
     ("packages_first", lambda: altered_info("pkg/__init__.py", started_at=2.1)),
     ("second_wave_waited", lambda: altered_attempt(4, started=1.9)),
-    ("cancelled_never_ran", lambda: altered_info("gone/mod.py", attempts=1)),
-    ("cancelled_never_ran", lambda: altered(revoked=frozenset())),
-    ("cancelled_never_ran", lambda: altered(revoked_again=1)),
+    ("cancelled_stay_cancelled", lambda: altered_attempt(0, path="gone/mod.py")),
+    ("cancelled_stay_cancelled", lambda: altered(revoked=frozenset())),
+    ("cancelled_stay_cancelled", lambda: altered(revoked_again=1)),
     ("nothing_left", lambda: altered(audit="AssertionError: heap out of order")),
     ("nothing_left", lambda: altered_part("leftover", pending=1)),
     ("comparison_is_fair", lambda: altered(bodies={"pkg/mod.py": Body("pkg/mod.py", 1, "")})),
@@ -314,6 +317,23 @@ BROKEN = [
 def test_check_notices_what_it_is_for(name, make):
     """Each check fails on evidence that breaks the rule it stands for."""
     assert name in failed_checks(make())
+
+
+def test_job_cancelled_in_backoff_is_in_order():
+    """A job may be cancelled after it was refused: that refusal counts, and its retry never comes."""
+    evidence = altered_info("gone/mod.py", attempts=1)
+    run = evidence.scheduled
+    refused = Attempt("gone/mod.py", "fetch_0", 2.1, 2.11, 503)
+    tally = dataclasses.replace(
+        run.tally, requests=6, busy=2, attempts={**run.tally.attempts, "gone/mod.py": 1}
+    )
+    run = dataclasses.replace(
+        run,
+        attempts=[*run.attempts, refused],
+        tally=tally,
+        stats=dataclasses.replace(run.stats, retries=2),
+    )
+    assert failed_checks(dataclasses.replace(evidence, scheduled=run)) == set()
 
 
 def test_every_check_has_been_seen_to_fail():

@@ -18,7 +18,6 @@ from threadsched import Job, JobStatus, Retry, Scheduler
 from threadsched._demo_checks import Evidence, HandRun, ScheduledRun, run_checks
 from threadsched._demo_client import Body, Fetcher, ServerBusyError, Source, find_sources, sources_root
 from threadsched._demo_plan import (
-    BACKOFF,
     LEAD,
     MISSING,
     PRIORITY_MISSING,
@@ -52,7 +51,7 @@ class BulkFetch:
         self._scheduler = scheduler
         self._fetcher = fetcher
         self._progress = progress
-        self._retry = Retry(RETRIES, backoff=BACKOFF, on=ServerBusyError)
+        self._retry = Retry(RETRIES, backoff=plan.backoff, on=ServerBusyError)
         self._failures: queue.SimpleQueue[Job[Body]] = queue.SimpleQueue()
         self._opens = time.monotonic() + LEAD
         self.second_opens = self._opens + plan.second_delay
@@ -179,9 +178,10 @@ class HandRetry:
     Thread safety: any number of threads may call `fetch`.
     """
 
-    def __init__(self, fetcher: Fetcher) -> None:
-        """Fetch with `fetcher`."""
+    def __init__(self, fetcher: Fetcher, backoff: float) -> None:
+        """Fetch with `fetcher`, and pause for `backoff` seconds before the first retry."""
         self._fetcher = fetcher
+        self._backoff = backoff
         self._lock = threading.Lock()
         self.stopping = threading.Event()
         # Guarded by _lock:
@@ -193,7 +193,7 @@ class HandRetry:
             try:
                 return self._fetcher.fetch(path)
             except ServerBusyError:
-                self._sleep(BACKOFF * 2**attempt)
+                self._sleep(self._backoff * 2**attempt)
         return self._fetcher.fetch(path)
 
     def _sleep(self, seconds: float) -> None:
@@ -206,7 +206,7 @@ class HandRetry:
 def fetch_by_hand(plan: Plan, paths: Iterable[str], progress: Progress) -> HandRun:
     """Fetch these files through a `ThreadPoolExecutor` and return the evidence."""
     with SourceServer(plan.root, plan.paths, plan.behaviour) as server, Fetcher(server.port) as fetcher:
-        by_hand = HandRetry(fetcher)
+        by_hand = HandRetry(fetcher, plan.backoff)
         with ThreadPoolExecutor(plan.workers, thread_name_prefix="pool") as pool:
             try:
                 began = time.monotonic()

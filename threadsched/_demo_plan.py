@@ -23,8 +23,9 @@ PRIORITY_MODULE = 5
 
 RETRIES = MAX_REFUSALS
 
-# Seconds. Large against an answer, as a backoff should be, and small enough for a demonstration.
-BACKOFF = 0.05
+# The first pause before a retry, in answers' times: large against one, as a backoff should be, and small
+# enough for a demonstration.
+_BACKOFF_ANSWERS = 5.0
 
 BUSY_SHARE = 0.12
 
@@ -59,6 +60,7 @@ class Plan:
         second: The files of the second wave, by path, those to be cancelled last.
         doomed: The package that is cancelled halfway.
         second_delay: Seconds from the opening of the first wave to that of the second.
+        backoff: Seconds before the first retry of a file; each further pause is twice as long.
         behaviour: How the server answers.
     """
 
@@ -68,6 +70,7 @@ class Plan:
     second: tuple[Source, ...]
     doomed: str
     second_delay: float
+    backoff: float
     behaviour: Behaviour
 
     @property
@@ -109,6 +112,7 @@ def make_plan(root: Path, sources: Sequence[Source], *, workers: int, seed: int)
         second=tuple(second),
         doomed=doomed,
         second_delay=_SECOND_WAVE_OPENS * requests * latency / workers,
+        backoff=_BACKOFF_ANSWERS * latency,
         behaviour=Behaviour(seed, BUSY_SHARE, latency),
     )
 

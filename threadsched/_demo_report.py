@@ -15,7 +15,7 @@ from typing import Any
 from threadsched import JobInfo, JobStatus
 from threadsched._demo_checks import Check, Evidence, ScheduledRun
 from threadsched._demo_client import Attempt
-from threadsched._demo_plan import BACKOFF, MISSING, RETRIES, Plan
+from threadsched._demo_plan import MISSING, RETRIES, Plan
 from threadsched._demo_progress import Terminal
 
 # Columns. A timeline is not drawn wider than this, nor with more rows: beyond it nobody compares two cells.
@@ -36,7 +36,7 @@ def introduction(plan: Plan, terminal: Terminal) -> str:
     later = (
         f"{plan.second_delay:.1f} s later; {plan.doomed}/ ({len(plan.doomed_paths)} files) to be cancelled"
     )
-    latency = plan.behaviour.latency * 1000
+    latency, pause = plan.behaviour.latency * 1000, plan.backoff * 1000
     refused = f"{plan.behaviour.busy_share:.0%} of them 503, busy"
     lines = (
         terminal.style("bold", "threadsched demo: the standard library, fetched over HTTP"),
@@ -45,7 +45,7 @@ def introduction(plan: Plan, terminal: Terminal) -> str:
         f"  first wave   {len(plan.first):>5,} files and one that does not exist; __init__.py first",
         f"  second wave  {len(plan.second):>5,} files, {later}",
         f"  answers      {latency:>5.0f} ms or so; {refused}; seed {plan.behaviour.seed}",
-        f"  retries      {RETRIES:>5} at most, after {BACKOFF * 1000:.0f} ms, then twice as long each time",
+        f"  retries      {RETRIES:>5} at most, after {pause:.0f} ms, then twice as long each time",
     )
     return "\n".join(lines) + "\n\n"
 

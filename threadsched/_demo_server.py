@@ -9,8 +9,8 @@ many times that path has been asked for, and on nothing else: neither on the tim
 requests. So the same seed gives the same refusals whatever the scheduler does, and how many there must be
 can be said beforehand.
 
-**No name look-up.** `http.server` asks the resolver twice, for the server's own name and for a client's;
-both are overridden here, so that the demonstration runs without a network.
+**No name look-up.** `http.server` would ask the resolver for the machine's own name when it binds; that is
+overridden here, so that the demonstration runs without a network.
 
 Locking:
     One lock, over the counts. Nothing is done under it but counting.
@@ -246,10 +246,6 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
-
-    def address_string(self) -> str:
-        """Return the client's address as it is, without a look-up."""
-        return str(self.client_address[0])
 
     def log_message(self, format: str, *args: Any) -> None:
         """Say nothing: the terminal belongs to the progress display."""
