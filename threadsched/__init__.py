@@ -1,0 +1,55 @@
+"""A pure-Python job scheduler to embed in long-running services."""
+
+from threadsched._clock import Clock
+from threadsched._errors import (
+    BrokenSchedulerError,
+    DuplicateJobError,
+    IllegalMoveError,
+    InvariantError,
+    JobStoppedError,
+    RetryAfter,
+    SchedulerClosedError,
+    ThreadschedError,
+    WorkerDiedError,
+)
+from threadsched._job import Job
+from threadsched._policy import BeforePolicy, FifoPolicy, KeyPolicy, OldestDuePolicy, OrderingPolicy, PriorityPolicy
+from threadsched._records import JobInfo, JobStatus, Reason, ShutdownReport, Stats
+from threadsched._retry import Retry
+from threadsched._scheduler import Scheduler, Submitter
+from threadsched._worker import current_job
+
+__all__ = [
+    "BeforePolicy",
+    "BrokenSchedulerError",
+    "Clock",
+    "DuplicateJobError",
+    "FifoPolicy",
+    "IllegalMoveError",
+    "InvariantError",
+    "Job",
+    "JobInfo",
+    "JobStatus",
+    "JobStoppedError",
+    "KeyPolicy",
+    "OldestDuePolicy",
+    "OrderingPolicy",
+    "PriorityPolicy",
+    "Reason",
+    "Retry",
+    "RetryAfter",
+    "Scheduler",
+    "SchedulerClosedError",
+    "ShutdownReport",
+    "Stats",
+    "Submitter",
+    "ThreadschedError",
+    "WorkerDiedError",
+    "current_job",
+]
+
+for _name in __all__:
+    # Tracebacks and reprs name what users import, not the room it lives in.
+    if getattr(globals()[_name], "__module__", "").startswith("threadsched._"):
+        globals()[_name].__module__ = "threadsched"
+del _name

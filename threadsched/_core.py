@@ -1,0 +1,391 @@
+"""The scheduler's state machine: two heaps, a job map, and the moves between them. No thread, lock, clock or I/O.
+
+**The map is the truth.** ``pending`` holds every accepted job that has not started, ``running`` every one that has
+and is not settled. A heap entry ``(rank, seq)`` says only where to look: without its job in ``pending`` it is dead. So
+
+- a job is accepted by the store into ``pending``, which comes last, after its heap entry and the wake-up;
+- claim and cancel are decided by one ``pending.pop``, settling by one ``running.pop``: one C call has one winner.
+
+**Who calls.** The threaded scheduler with its lock held, the stepped one and the tests with nothing. Every method can
+be broken into, between any two of its steps, by a signal handler or a finalizer on the same thread that submits,
+cancels, or reads the counts, which is why nothing here looks first and pops later.
+
+**Time** is handed in as ``now``. **Foreign code** never runs here, a policy's ``before`` aside (see ``_policy``), and
+no last reference to a user's object is dropped here: what a cancel takes from a job is returned to the caller.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from typing import Any, TypeAlias
+
+from threadsched._errors import DuplicateJobError, InvariantError
+from threadsched._heap import STRUCTURES, Entry, LazyQueue
+from threadsched._job import DELAYED, READY, Failure, Job
+from threadsched._policy import BeforeRaisedError, Ranking
+from threadsched._records import JobInfo, JobStatus
+
+# Dead entries are swept when they outnumber the live ones by this many: below it a sweep is not worth its call.
+SWEEP_SLACK = 64
+
+# How far a shutdown goes, mildest first; a later call may only sharpen it.
+DRAINS = ("all", "due", "none")
+
+# What was taken from a job and must be dropped outside the lock.
+Spoils: TypeAlias = tuple[Any, ...]
+
+
+class Core:
+    """Heaps, map, counters and history. See the top of this file for who may call."""
+
+    def __init__(self, ranking: Ranking, queue: str = "lazy", history: int = 1000, *, stepped: bool = False) -> None:
+        self.queue_type = STRUCTURES[queue]
+        self.stepped = stepped  # a due newcomer waits for the next promotion
+        self.history = history
+        self.ranking = ranking
+        self.numbers = itertools.count(1)
+        self.closed = False
+        self.halted = False  # nothing starts any more
+        self.drain = "all"
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget every job; the rules stay."""
+        self.delayed: LazyQueue = self.queue_type()  # Queue of (run_at, seq)
+        self.ready: LazyQueue = self.queue_type(self.ranking)  # Queue of (key, seq)
+        self.pending: dict[int, Job[Any]] = {}  # seq -> job, in order of acceptance
+        self.running: dict[int, Job[Any]] = {}
+        self.named: dict[str, Job[Any]] = {}  # the live jobs with an id of the user's
+        self.entering: Job[Any] | None = None  # has a heap entry and is not in the map yet: no sweep now
+        self.dead_delayed = 0  # entries of the delayed heap whose job was cancelled
+        self.done = self.failed = self.cancelled = self.retries = 0
+        self._ended: dict[int | str, tuple[Any, ...]] = {}  # id -> the fields of a JobInfo
+        self._ended_order: deque[int | str] = deque()
+
+    # ---------------------------------------------------------------- in
+
+    def reserve(self, job: Job[Any], id: str) -> None:
+        """Take a user's id for a job about to enter, or raise DuplicateJobError."""
+        if id in self._ended:
+            raise DuplicateJobError(f"id {id!r} belongs to a job in the history; ids are unique among live and recent jobs")
+        if self.named.setdefault(id, job) is not job:  # one C call: of two that race, one gets the name
+            raise DuplicateJobError(f"id {id!r} belongs to a live job")
+
+    def enter(self, job: Job[Any], seq: int) -> bool:
+        """Put a new job's entry into its heap; return True if it is the new head of the delayed one.
+
+        The job is accepted only by the caller's ``pending[seq] = job`` followed by ``entering = None``; between the
+        two lies the wake-up. Broken off before that, the entry is dead and the submission has not happened.
+        """
+        self.entering = job
+        job._seq = seq
+        if job._place is READY and not self.stepped:
+            self.ready.push((job._key, seq))
+            return False
+        job._place = DELAYED
+        self.delayed.push((job._run_at, seq))
+        return bool(self.delayed.entries[0][1] == seq)
+
+    # ---------------------------------------------------------------- on
+
+    def promote(self, now: float) -> int:
+        """Move every job that is due from the delayed to the ready heap; return how many. O(k log n)."""
+        if self.delayed.untidy:
+            self.repair()
+        moved = 0
+        delayed, pending = self.delayed, self.pending
+        entries = delayed.entries
+        while entries and entries[0][0] <= now:
+            seq = delayed.pop()[1]
+            if seq not in pending:
+                self.dead_delayed -= 1
+                continue
+            # No call from the look above to the store below: nobody can cancel in between on this thread, so
+            # dead_delayed stays exact.
+            job = pending[seq]
+            job._place = READY
+            self._push_ready(job._key, seq)
+            moved += 1
+        return moved
+
+    def _push_ready(self, key: object, seq: int) -> None:
+        try:
+            self.ready.push((key, seq))
+        except BeforeRaisedError as fault:
+            self.ranking.faults.append(fault.error)  # the entry is in; the runtime logs the fault
+
+    def claim(self, now: float, place: object) -> Job[Any] | None:
+        """Take the first ready job for a worker: PENDING → RUNNING. O(log n) and one pop per dead entry."""
+        ready, pending = self.ready, self.pending
+        if ready.untidy:
+            self.repair()
+        if self.halted:
+            return None
+        job = None
+        try:
+            while ready.entries:
+                seq = ready.pop()[1]
+                job = pending.get(seq)
+                # Linearization point of a claim: this pop, and nothing else, decides against a cancel.
+                if job is not None and pending.pop(seq, None) is not None:
+                    job._claim(now, place)
+                    self.running[seq] = job
+                    return job
+        except BaseException:
+            self._give_back(job)
+            raise
+        return None
+
+    def claim_one(self, job: Job[Any], now: float) -> bool:
+        """Take one given job for a caller of ``job.claim()``."""
+        try:
+            if self.pending.pop(job._seq, None) is None:
+                return False
+            self._left_queue(job)
+            job._claim(now, None)
+            self.running[job._seq] = job
+        except BaseException:
+            self._give_back(job)
+            raise
+        return True
+
+    def _give_back(self, job: Job[Any] | None) -> None:
+        """Undo a claim that an exception broke off between its steps: the job is pending again, or was never touched."""
+        self.ready.untidy = True  # its entry may be gone; the next look rebuilds from the map
+        if job is not None and job._state == "PENDING":
+            self.pending[job._seq] = job
+
+    # ---------------------------------------------------------------- out
+
+    def finish(self, job: Job[Any], result: object, name: str, now: float) -> bool:
+        """RUNNING → DONE; False if somebody else had the right to settle it."""
+        if self.running.pop(job._seq, None) is None:
+            return False
+        job._finish(result, name, now)
+        self.done += 1
+        self._remember(job, JobStatus.DONE, None)
+        return True
+
+    def fail(self, job: Job[Any], failure: Failure, error: str, now: float) -> bool:
+        """RUNNING or PENDING → FAILED; False if the job is in neither map any more."""
+        seq = job._seq
+        if self.running.pop(seq, None) is None:
+            if self.pending.pop(seq, None) is None:
+                return False
+            self._left_queue(job)
+        job._fail(failure, now)
+        self.failed += 1
+        self._remember(job, JobStatus.FAILED, error)
+        return True
+
+    def retry(self, job: Job[Any], run_at: float, key: object) -> bool:
+        """RUNNING → PENDING, into the delayed heap; True if it is the new head there, None if it was settled."""
+        seq = job._seq
+        if self.running.pop(seq, None) is None:
+            return False
+        job._retry(run_at, key)
+        self.retries += 1
+        self.delayed.push((run_at, seq))
+        self.pending[seq] = job
+        return bool(self.delayed.entries[0][1] == seq)
+
+    def stop(self, job: Job[Any], name: str, now: float) -> bool:
+        """RUNNING → CANCELLED, for a task that left by ``check_cancelled``."""
+        if self.running.pop(job._seq, None) is None:
+            return False
+        job._cancel(name, now)
+        self.cancelled += 1
+        self._remember(job, JobStatus.CANCELLED, None)
+        return True
+
+    def cancel(self, job: Job[Any], name: str, now: float) -> Spoils | None:
+        """PENDING → CANCELLED; return what the job held, for the caller to drop outside the lock.
+
+        None means that this call did not cancel it. O(1) amortised with the lazy structure, O(log n) with the other.
+        """
+        pending = self.pending
+        spoils = (job._fn, job._args, job._kwargs, job._context)
+        try:
+            # Linearization point of a cancel.
+            if pending.pop(job._seq, None) is None:
+                return None
+            self._left_queue(job)
+            job._cancel(name, now)
+        except BaseException:
+            if job._state == "PENDING":
+                pending[job._seq] = job  # did not happen
+                self.ready.untidy = True
+            raise
+        self.cancelled += 1
+        self._remember(job, JobStatus.CANCELLED, None)
+        self.sweep()
+        return spoils
+
+    def _left_queue(self, job: Job[Any]) -> None:
+        """Account for the heap entry of a job that left the map otherwise than by being popped."""
+        if job._place is DELAYED:
+            if self.delayed.indexed:
+                self.delayed.discard((job._run_at, job._seq))
+            else:
+                self.dead_delayed += 1
+        else:
+            self.ready.discard((job._key, job._seq))
+
+    def sweep(self) -> None:
+        """Filter a heap in which the dead outnumber the living: O(1) amortised per cancel."""
+        delayed, ready = self.delayed, self.ready
+        excess = len(delayed.entries) + len(ready.entries) - 2 * len(self.pending)
+        if excess <= SWEEP_SLACK or self.entering is not None:
+            return  # few dead; or a submission further down this stack has an entry in a heap and none in the map
+        if self.dead_delayed * 2 > len(delayed.entries):
+            delayed.keep(self.pending)
+            self.dead_delayed = 0
+        else:
+            ready.keep(self.pending)
+
+    def repair(self) -> None:
+        """Rebuild both heaps from the map, after an exception struck inside a change. O(n)."""
+        self.entering = None
+        self.dead_delayed = 0
+        self.delayed.rebuild(self._delayed_entries)
+        self.ready.rebuild(self._ready_entries)
+
+    def _delayed_entries(self) -> list[Entry]:
+        return [(job._run_at, seq) for seq, job in list(self.pending.items()) if job._place is DELAYED]
+
+    def _ready_entries(self) -> list[Entry]:
+        return [(job._key, seq) for seq, job in list(self.pending.items()) if job._place is READY]
+
+    def next_due(self) -> float | None:
+        """Return when the earliest delayed job is due, or None; throws dead heads away."""
+        delayed, pending = self.delayed, self.pending
+        if delayed.untidy:
+            self.repair()
+        while delayed.entries:
+            rank, seq = delayed.entries[0]
+            if seq in pending:
+                due: float = rank
+                return due
+            entry = delayed.pop()
+            if entry[1] in pending:
+                delayed.push(entry)  # a finalizer submitted between the look and the pop
+            else:
+                self.dead_delayed -= 1
+        return None
+
+    def close(self, drain: str) -> None:
+        """Refuse newcomers, and sharpen what happens to the jobs that are pending; never the other way."""
+        self.drain = max(self.drain, drain, key=DRAINS.index)
+        self.halted = self.halted or self.drain == "none"
+        self.closed = True
+
+    # ---------------------------------------------------------------- another rule
+
+    def rerank(self, ranking: Ranking, keys: dict[int, object]) -> list[Job[Any]]:
+        """Order the ready jobs by another ranking, given the keys of all pending jobs; O(n log n).
+
+        Returns the jobs whose key is missing; nothing has changed then, and the caller computes those (outside the
+        lock) and calls again. A trusted ranking needs no keys. A submission that was decided before the change and
+        arrives after it sees another ``ranking`` than it used, and computes its key again.
+        """
+        old, self.ranking = self.ranking, ranking
+        jobs = list(self.pending.values())
+        if ranking.trusted:
+            keys = {job._seq: ranking.key_of(job) for job in jobs}
+        missing = [job for job in jobs if job._seq not in keys]
+        if missing:
+            self.ranking = old
+            return missing
+        for job in jobs:
+            job._key = keys[job._seq]
+        self.ready = self.queue_type(ranking)
+        self.ready.rebuild(self._ready_entries)
+        return []
+
+    # ---------------------------------------------------------------- history
+
+    def _remember(self, job: Job[Any], status: JobStatus, error: str | None) -> None:
+        """Keep a small record of an ended job, and forget the oldest; drop its claim on its name."""
+        id = job._options.id
+        if id is None:
+            id = job._seq
+        else:
+            self.named.pop(id, None)
+        if self.history:
+            self._ended[id] = (
+                id,
+                job._options.name or job._fn,
+                status,
+                job._priority,
+                job._attempts,
+                job._submitted_at,
+                job._run_at,
+                job._started_at,
+                job._finished_at,
+                getattr(job._place, "name", None),
+                error,
+            )
+            order = self._ended_order
+            order.append(id)
+            if len(order) > self.history:
+                self._ended.pop(order.popleft(), None)
+
+    def find(self, id: int | str) -> Job[Any] | None:
+        """Return the live job with this id."""
+        if type(id) is str:
+            return self.named.get(id)
+        return self.pending.get(id) or self.running.get(id)  # type: ignore[arg-type]  # ids are ints or strs
+
+    def status_of(self, id: int | str) -> JobStatus | None:
+        """Return the status of a live or remembered job."""
+        job = self.find(id)
+        if job is not None:
+            return job.status
+        record = self._ended.get(id)
+        return None if record is None else record[2]
+
+    def ended(self) -> list[JobInfo]:
+        """Return the history, oldest first."""
+        return [JobInfo(*self._ended[id]) for id in list(self._ended_order) if id in self._ended]
+
+    def check_invariants(self) -> None:
+        """Raise InvariantError on the first broken one. O(n log n); for tests and ``check()``."""
+        check_invariants(self)
+
+
+def check_invariants(core: Core) -> None:
+    """Audit a core: maps against statuses, heaps against maps, counters against both."""
+
+    def require(truth: object, what: str) -> None:
+        if not truth:
+            raise InvariantError(what)
+
+    require(not set(core.pending) & set(core.running), "a job is pending and running at once")
+    for seq, job in core.pending.items():
+        require(job._seq == seq, f"{job!r} stands under the number {seq}")
+        require(job.status is JobStatus.PENDING, f"{job!r} is in the pending map")
+        require(job._place in (DELAYED, READY), f"{job!r} is pending at {job._place!r}")
+    for seq, job in core.running.items():
+        require(job._seq == seq, f"{job!r} stands under the number {seq}")
+        require(job.status is JobStatus.RUNNING, f"{job!r} is in the running map")
+    for id, job in core.named.items():
+        require(core.find(job._seq) is job, f"the id {id!r} belongs to a job that is not live")
+    for queue, place in ((core.delayed, DELAYED), (core.ready, READY)):
+        if queue.untidy:
+            continue  # will be rebuilt before anybody looks
+        entries = list(queue.entries)
+        live = [seq for _, seq in entries if seq in core.pending]
+        require(len(set(live)) == len(live), f"a job stands twice in the {place} heap")
+        require(
+            set(live) == {seq for seq, job in core.pending.items() if job._place is place},
+            f"the {place} heap does not hold the {place} jobs",
+        )
+        if queue.indexed or not core.ranking.comparing:
+            for child in range(1, len(entries)):
+                parent = child - 1 if queue.indexed else (child - 1) // 2
+                require(not entries[child] < entries[parent], f"the {place} heap is out of order at {child}")
+        if place is DELAYED:
+            require(core.dead_delayed == len(entries) - len(live), "the count of dead delayed entries is off")
+    require(min(core.done, core.failed, core.cancelled, core.retries) >= 0, "a counter is negative")
+    require(len(core._ended_order) <= max(core.history, 0), "the history is longer than it may be")

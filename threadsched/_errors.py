@@ -1,0 +1,67 @@
+"""Every exception of the package, in one tree.
+
+Each class has :class:`ThreadschedError` and its standard-library relative as parents, so that code written for
+``concurrent.futures`` catches ours without knowing us. What a task itself raises is never wrapped.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+
+from threadsched._numbers import seconds as checked_seconds
+
+
+class ThreadschedError(Exception):
+    """The parent of all errors raised by threadsched itself."""
+
+
+class SchedulerClosedError(ThreadschedError, RuntimeError):
+    """Raised when work is submitted to a scheduler whose door is closed."""
+
+
+class BrokenSchedulerError(ThreadschedError, concurrent.futures.BrokenExecutor):
+    """Raised, and set on pending jobs, when the scheduler's ``initializer`` failed."""
+
+
+class DuplicateJobError(ThreadschedError, ValueError):
+    """Raised when an ``id`` belongs to a job that is live or still in the history."""
+
+
+class WorkerDiedError(ThreadschedError, RuntimeError):
+    """Set on a job whose worker died outside of the task, in the scheduler's own loop."""
+
+
+class IllegalMoveError(ThreadschedError, concurrent.futures.InvalidStateError):
+    """Raised when a job is asked for a move that its status does not allow; nothing has changed then."""
+
+
+class JobStoppedError(ThreadschedError, concurrent.futures.CancelledError):
+    """Raised by ``current_job().check_cancelled()`` once a stop was requested; leaving the task by it ends the
+    job CANCELLED."""
+
+
+class InvariantError(ThreadschedError, AssertionError):
+    """Raised by ``Scheduler.check()`` when the bookkeeping contradicts itself, which is a bug of ours."""
+
+
+class RetryAfter(ThreadschedError):  # noqa: N818 -- an instruction to the scheduler that a task raises
+    """Raised by a task to fail this attempt and to set the pause before the next one exactly.
+
+    The job needs retries left; without them it ends FAILED with this error.
+
+    Args:
+        seconds: the pause in seconds on the scheduler's clock, a real number or a ``timedelta``; 0 means as soon
+            as a worker is free.
+        message: what to say of the attempt's failure; a sentence about the pause by default.
+
+    Raises:
+        TypeError: ``seconds`` is not a number.
+        ValueError: ``seconds`` is negative, infinite or NaN.
+    """
+
+    def __init__(self, seconds: object, message: str | None = None) -> None:
+        self.seconds = checked_seconds("seconds", seconds)
+        super().__init__(message or f"asked to be run again after {self.seconds:g} s")
+
+    def __reduce__(self) -> tuple[type[RetryAfter], tuple[float, str]]:
+        return type(self), (self.seconds, str(self))

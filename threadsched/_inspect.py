@@ -1,0 +1,151 @@
+"""What can be seen from outside: records of jobs, reasons why one does not run, stacks, the audit.
+
+Everything is read under the lock and turned into text outside of it.
+"""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from typing import TYPE_CHECKING, Any
+
+from threadsched import _log
+from threadsched._errors import InvariantError
+from threadsched._job import DELAYED, Job
+from threadsched._records import JobInfo, JobStatus, Reason, Stats
+from threadsched._worker import Worker
+
+if TYPE_CHECKING:
+    from threadsched._runtime import Runtime
+
+
+def stats(runtime: Runtime) -> Stats:
+    """Count everything at one instant. O(1)."""
+    with runtime.lock:
+        core = runtime.core
+        pending, running = len(core.pending), len(core.running)
+        delayed = min(max(len(core.delayed.entries) - core.dead_delayed, 0), pending)
+        return Stats(
+            workers=len(runtime.workers),
+            idle=len(runtime.idle) + len(runtime.watch),
+            running=running,
+            pending=pending,
+            delayed=delayed,
+            ready=pending - delayed,
+            waiting=0,
+            submitted=pending + running + core.done + core.failed + core.cancelled,
+            done=core.done,
+            failed=core.failed,
+            cancelled=core.cancelled,
+            retries=core.retries,
+            lost_workers=runtime.lost,
+            replaced_workers=runtime.replaced,
+        )
+
+
+def info_of(runtime: Runtime, job: Job[Any], *, stack: bool = False) -> JobInfo:
+    """Describe one job."""
+    name = job.name
+    with runtime.lock:
+        status, place = job.status, job._place
+        error = job._exception
+        attached = job._attached
+        if error is None and attached is not None:
+            error = attached.error
+        running_on = place if status is JobStatus.RUNNING and isinstance(place, Worker) else None
+        record = {
+            "id": job.id,
+            "name": name,
+            "status": status,
+            "priority": job._priority,
+            "attempts": job._attempts,
+            "submitted_at": job._submitted_at,
+            "run_at": job._run_at,
+            "started_at": job._started_at,
+            "finished_at": job._finished_at,
+            "worker": getattr(place, "name", None),
+        }
+    return JobInfo(
+        **record,
+        error=None if error is None else _log.describe_error(error),
+        stack=stack_of(running_on) if stack and running_on is not None else None,
+    )
+
+
+def stack_of(worker: Worker) -> str | None:
+    """Return where a worker's thread stands, from the task inwards."""
+    frame = sys._current_frames().get(worker.ident)
+    if frame is None:
+        return None
+    frames = traceback.extract_stack(frame)
+    # Our own frames are the outermost; what the reader wants is the task's.
+    inner = [entry for entry in frames if "/threadsched/_" not in entry.filename.replace("\\", "/")]
+    outside = ("threading.py",)
+    shown = [entry for entry in inner if not entry.filename.endswith(outside) or entry.name not in ("_bootstrap", "_bootstrap_inner", "run")]
+    return "".join(traceback.format_list(shown or list(frames)))
+
+
+def snapshot(runtime: Runtime) -> list[JobInfo]:
+    """Describe the history, what runs (with stacks) and what is pending, in this order."""
+    with runtime.lock:
+        ended = runtime.core.ended()
+        running = list(runtime.core.running.values())
+        pending = list(runtime.core.pending.values())
+    live = [info_of(runtime, job, stack=True) for job in running] + [info_of(runtime, job) for job in pending]
+    seen = {info.id for info in ended}
+    return ended + [info for info in live if info.id not in seen]
+
+
+def running(runtime: Runtime) -> tuple[JobInfo, ...]:
+    """Describe what runs, with stacks."""
+    with runtime.lock:
+        jobs = list(runtime.core.running.values())
+    return tuple([info for job in jobs if not (info := info_of(runtime, job, stack=True)).status.ended])
+
+
+def explain(runtime: Runtime, job: Job[Any]) -> list[Reason]:
+    """Say why a job is not running."""
+    now = runtime.read_clock()
+    info = info_of(runtime, job)
+    with runtime.lock:
+        delayed = job._place is DELAYED and info.run_at > now
+        ahead, width = len(runtime.core.ready.entries), runtime.width
+        halted = runtime.core.halted
+    if info.status is JobStatus.RUNNING:
+        return [Reason("running", f"attempt {info.attempts} runs on {info.worker or 'its claimer'}")]
+    if info.status.ended:
+        return [Reason("ended", f"ended {info.status.name}" + (f": {info.error}" if info.error else ""))]
+    if halted:
+        return [Reason("ended", "the scheduler was told to give up what is pending")]
+    if delayed and info.attempts:
+        return [
+            Reason(
+                "retry",
+                f"attempt {info.attempts} failed ({info.error}); the next is due in {info.run_at - now:g} s",
+                info.run_at,
+            )
+        ]
+    if delayed:
+        return [Reason("delayed", f"due in {info.run_at - now:g} s", info.run_at)]
+    return [Reason("queued", f"due; {ahead} entries in the ready queue for {width} workers")]
+
+
+def check(runtime: Runtime) -> None:
+    """Audit every invariant of core and pool; InvariantError on the first broken one."""
+    with runtime.lock:
+        runtime.core.check_invariants()
+        tokens = runtime.idle + runtime.watch
+        ours = {id(worker.token) for worker in runtime.workers.values()}
+        problem = None
+        if len(runtime.watch) > 1:
+            problem = "two workers watch the delayed heap"
+        elif len({id(token) for token in tokens}) != len(tokens):
+            problem = "a worker stands on two lists of sleepers"
+        elif not {id(token) for token in tokens} <= ours:
+            problem = "a worker that has left is on a list of sleepers"
+        elif not runtime.stepped and len(runtime.core.running) > len(runtime.workers) + sum(
+            not isinstance(job._place, Worker) for job in runtime.core.running.values()
+        ):
+            problem = "more jobs run than there are workers"
+    if problem:
+        raise InvariantError(problem)

@@ -1,0 +1,63 @@
+"""The options of a job, checked once at the door and shared by all jobs submitted with them."""
+
+from __future__ import annotations
+
+import difflib
+from datetime import timedelta
+
+from threadsched import _numbers
+from threadsched._retry import Retry
+
+_UNSET = object()
+
+
+class Options:
+    """Checked options; immutable, and one object for any number of jobs, so a plain job pays for none of them."""
+
+    __slots__ = ("context", "delay", "id", "name", "priority", "retry")
+
+    def __init__(
+        self,
+        *,
+        id: object = None,
+        name: object = None,
+        delay: object = 0.0,
+        priority: object = 5,
+        retries: object = _UNSET,
+        backoff: object = _UNSET,
+        retry: object = None,
+        context: object = True,
+    ) -> None:
+        self.id = None if id is None else _numbers.text("id", id)
+        self.name = None if name is None else _numbers.text("name", name)
+        self.delay = _numbers.seconds("delay", delay)
+        self.priority = _numbers.real("priority", priority)
+        self.context = _numbers.flag("context", context)
+        self.retry = _checked_retry(retries, backoff, retry)
+
+
+def _checked_retry(retries: object, backoff: object, retry: object) -> Retry | None:
+    if retry is not None:
+        if retries is not _UNSET or backoff is not _UNSET:
+            raise TypeError("retry cannot be given together with retries or backoff: a Retry says both")
+        if not isinstance(retry, Retry):
+            raise TypeError(f"retry must be a Retry, not {_numbers.describe(retry)}")
+        return retry if retry.retries else None
+    checked_backoff = 0.01 if backoff is _UNSET else _numbers.seconds("backoff", backoff)
+    allowed = 0 if retries is _UNSET else _numbers.count("retries", retries)
+    return Retry(allowed, checked_backoff) if allowed else None
+
+
+def make_options(given: dict[str, object]) -> Options:
+    """Check keyword options; an unknown one is a TypeError that names it and what was probably meant."""
+    for name in given:
+        if name not in Options.__slots__ and name not in ("retries", "backoff"):
+            close = difflib.get_close_matches(name, [*Options.__slots__, "retries", "backoff"], 1)
+            hint = f"; did you mean {close[0]!r}?" if close else ""
+            raise TypeError(f"unknown job option {name!r}{hint}")
+    return Options(**given)
+
+
+DEFAULTS = Options()
+
+Seconds = float | timedelta

@@ -1,0 +1,156 @@
+"""What comes of an attempt: the decisions around a task that run outside of the lock.
+
+Refusing what cannot be run, deciding between another attempt and the end, explaining earlier attempts in the error's
+notes, telling the watchers of ``concurrent.futures.wait``, and cleaning up after a worker that died.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from threadsched import _locks, _log, _numbers, _worker
+from threadsched._errors import JobStoppedError, WorkerDiedError
+from threadsched._job import Job, task_name
+
+if TYPE_CHECKING:
+    from threadsched._runtime import Runtime
+    from threadsched._worker import Worker
+
+
+def check_task(fn: object) -> None:
+    """Refuse what is not callable, and coroutine functions in any wrapping."""
+    if not callable(fn):
+        raise TypeError(f"the task must be callable, not {_numbers.describe(fn)}")
+    inner = fn
+    while hasattr(inner, "func") and callable(inner.func):  # functools.partial
+        inner = inner.func
+    if inspect.iscoroutinefunction(inner) or inspect.iscoroutinefunction(getattr(type(inner), "__call__", None)):
+        refuse_coroutine(inner)
+
+
+def refuse_coroutine(fn: object) -> NoReturn:
+    """Raise for an ``async def`` task: on a thread it would "succeed" without having run."""
+    raise TypeError(f"{task_name(fn)} is a coroutine function; submit a function that calls asyncio.run on it")
+
+
+def attempt_failed(runtime: Runtime, job: Job[Any], error: BaseException) -> None:
+    """Retry, stop or fail a job whose attempt raised."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_filename == _worker.__file__:
+        trace = trace.tb_next
+    error.__traceback__ = trace  # as the task left it, without the worker's own frames
+    if isinstance(error, JobStoppedError) and job.cancel_requested:
+        runtime.stop(job)
+        return
+    text = _log.describe_error(error)
+    pause, key = _next_attempt(runtime, job, error)
+    if pause is not None and runtime.retry(job, runtime.read_clock() + pause, key, error, text):
+        return
+    _note_earlier_attempts(job, error)
+    runtime.fail(job, error, text)
+
+
+def _next_attempt(runtime: Runtime, job: Job[Any], error: BaseException) -> tuple[float | None, object]:
+    """Return the pause before another attempt and the key it will rank by; a pause of None means the end.
+
+    A ``Retry`` or a policy that raises means the end too: its error is logged, and noted on the job's own.
+    """
+    retry = job._options.retry
+    if retry is None:
+        return None, None
+    try:
+        pause = retry.pause(job._attempts, error)
+        key = job._key
+        ranking = runtime.core.ranking
+        if pause is not None and not ranking.trusted and not ranking.comparing:
+            key = ranking.key_of(job)
+        return pause, key
+    except BaseException as fault:
+        told = _log.describe_error(fault)
+        _log.report(_log.logging.ERROR, "job %r is not retried: deciding on it raised %s", job.id, told, error=fault)
+        _add_note(error, f"not retried: deciding on it raised {told}")
+        return None, None
+
+
+def _note_earlier_attempts(job: Job[Any], error: BaseException) -> None:
+    attached = job._attached
+    if attached is not None:
+        attached.error = None
+        for line in attached.trail:
+            _add_note(error, line)
+
+
+def _add_note(error: BaseException, note: str) -> None:
+    try:
+        if note not in getattr(error, "__notes__", ()):
+            error.add_note(note)
+    except Exception:  # an exception class may refuse attributes; the note is a courtesy
+        return
+
+
+def fail_in_backoff(runtime: Runtime, job: Job[Any], error: BaseException) -> None:
+    """Fail a job that a shutdown found waiting for its retry, with its last error."""
+    _add_note(error, "not retried: the scheduler was shut down")
+    runtime.fail(job, error, _log.describe_error(error))
+
+
+def tell_waiters(job: Job[Any], condition: _locks.JobCondition) -> None:
+    """Tell ``wait`` and ``as_completed`` that the job has ended. The condition held, the scheduler's lock not."""
+    for waiter in condition.waiters:
+        if job.cancelled():
+            waiter.add_cancelled(job)
+        elif job._exception is not None:
+            waiter.add_exception(job)
+        else:
+            waiter.add_result(job)
+
+
+def worker_died(runtime: Runtime, worker: Worker, error: BaseException) -> None:
+    """Clean up after a worker that an exception ended outside of any task (an asynchronous one, or a fault of ours)."""
+    with runtime.lock:
+        # The structures may have been left half changed: the map is the truth, and is audited first.
+        runtime.core.repair()
+        for tokens in (runtime.idle, runtime.watch):
+            if worker.token in tokens:
+                tokens.remove(worker.token)
+        held = [job for job in runtime.core.running.values() if job._place is worker]
+        runtime.replaced += 1
+        if runtime.workers.get(worker.number) is worker:
+            del runtime.workers[worker.number]
+            runtime.launched.discard(worker.number)
+        runtime.manned = False
+    told = _log.describe_error(error)
+    _log.report(_log.logging.ERROR, "worker %s died of %s; it is replaced", worker.name, told, error=error)
+    for job in held:
+        died = WorkerDiedError(f"worker {worker.name} died of {told} while it had job {job.id!r}")
+        died.__cause__ = error
+        attempt_failed(runtime, job, died)
+    with runtime.lock:
+        runtime._wake_locked()  # it may have been on its way to a job
+        wanted = not runtime.core.closed or runtime.core.pending
+    if wanted:
+        try:
+            runtime.man(replacing=True)
+        except BaseException as failure:
+            _log.report(
+                _log.logging.ERROR,
+                "no successor for worker %s: %s; tried again at the next submission",
+                worker.name, _log.describe_error(failure),
+            )  # fmt: skip
+
+
+def orphan(runtime: Runtime, jobs: list[Job[Any]], own: Job[Any] | None) -> None:
+    """In the child of a fork: cancel the jobs that stayed with the parent; no callbacks, no locks to wait for."""
+    now = runtime.last_reading
+    for job in jobs:
+        if job is own:
+            continue  # this very task goes on in the child, detached
+        attached = job._attached
+        job._cancel(job._options.name or task_name(job._fn), now, orphaned=True)
+        if attached is not None:
+            attached.condition = None
+            attached.callbacks.clear()
+            _locks.release_all(attached.tokens)
+
+

@@ -1,0 +1,324 @@
+"""The face of the scheduler: what users call, checked at the door and handed to the runtime.
+
+A :class:`Scheduler` is a ``concurrent.futures.Executor``; so is a :class:`Submitter`, the same scheduler seen through
+a set of job options. Neither has a lock or a thread: all that lives in ``_runtime``, which does not hold the scheduler,
+so a scheduler that nobody holds any more is noticed.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import os
+import weakref
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Literal, NoReturn, ParamSpec, TypeVar
+
+from threadsched import _exit, _inspect, _numbers
+from threadsched._clock import Clock, MonotonicClock, VirtualClock
+from threadsched._core import DRAINS
+from threadsched._heap import STRUCTURES
+from threadsched._job import Job
+from threadsched._options import DEFAULTS, Options, Seconds, make_options
+from threadsched._policy import OrderingPolicy, PriorityPolicy, Ranking
+from threadsched._records import JobInfo, JobStatus, ShutdownReport, Stats
+from threadsched._retry import Retry
+from threadsched._runtime import Runtime
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Scheduler(concurrent.futures.Executor):
+    """Runs jobs now, later, by priority and again after a failure, on a fixed pool of threads.
+
+    Every accepted job ends DONE, FAILED or CANCELLED exactly once. Equal jobs start in submission order. No job
+    starts before its time, and lateness alone never drops one. Not promised: fairness among submitting threads, and
+    stopping a task that does not look at its cancel token.
+
+    Args:
+        workers: how many tasks run at once, an int above 0; None means as many as ``ThreadPoolExecutor`` takes. The
+            threads start at the first submission, all of them.
+        policy: which ready job goes next; None means :class:`PriorityPolicy`. Assignable later.
+        clock: an object with ``now()``; None means ``time.monotonic``. See ``threadsched.testing.FakeClock``.
+        name: what the threads are called: NAME_0, NAME_1, ...
+        queue: ``"lazy"``, a heap that cancels in O(1), or ``"indexed"``, a sorted list that removes at once.
+        history: how many ended jobs ``status_of`` and ``snapshot`` remember, without results; 0 means none.
+        on_error: called as ``on_error(job, error)`` for every job that ends FAILED, on the thread that ended it.
+        initializer: called with ``initargs`` on each worker before its first job. If it raises, the scheduler is
+            broken: pending and later jobs get BrokenSchedulerError.
+        initargs: a tuple of arguments.
+        exit_timeout: real seconds, at least 0, that the exiting interpreter waits for running jobs.
+
+    Raises:
+        TypeError: an argument of another type (a bool is not a number).
+        ValueError: a number out of range, or an unknown ``queue``.
+
+    Thread safety: every method from any thread, from inside a job, and, where it does not wait, from a signal handler
+    or a finalizer.
+    """
+
+    def __init__(
+        self,
+        workers: int | None = None,
+        *,
+        policy: OrderingPolicy | None = None,
+        clock: Clock | None = None,
+        name: str = "threadsched",
+        queue: Literal["lazy", "indexed"] = "lazy",
+        history: int = 1000,
+        on_error: Callable[[Job[Any], BaseException], object] | None = None,
+        initializer: Callable[..., object] | None = None,
+        initargs: tuple[Any, ...] = (),
+        exit_timeout: Seconds = 10.0,
+    ) -> None:
+        if queue not in STRUCTURES:
+            raise ValueError(f"queue must be 'lazy' or 'indexed', not {_numbers.describe(queue)}")
+        if clock is not None and not callable(getattr(clock, "now", None)):
+            raise TypeError(f"clock must have a method now(), which {_numbers.describe(clock)} has not")
+        for what, hook in (("on_error", on_error), ("initializer", initializer)):
+            if hook is not None and not callable(hook):
+                raise TypeError(f"{what} must be a callable, not {_numbers.describe(hook)}")
+        self._runtime = Runtime(
+            width=_default_workers() if workers is None else _numbers.count("workers", workers, least=1),
+            ranking=Ranking(PriorityPolicy() if policy is None else policy),
+            clock=MonotonicClock() if clock is None else clock,
+            name=_numbers.text("name", name),
+            queue=queue,
+            history=_numbers.count("history", history),
+            on_error=on_error,
+            initializer=None if initializer is None else _bind(initializer, initargs),
+            exit_timeout=_numbers.seconds("exit_timeout", exit_timeout),
+        )
+        if isinstance(clock, VirtualClock):
+            clock.attach(self._runtime)
+        _exit.watch_over(self._runtime)
+        weakref.finalize(self, _exit.abandon, self._runtime).atexit = False
+
+    # ---------------------------------------------------------------- work in
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Job[T]:
+        """Accept ``fn(*args, **kwargs)`` to run as soon as a worker is free, and return its job.
+
+        Every keyword belongs to ``fn``; what concerns the job is said by :meth:`options`.
+
+        Raises:
+            TypeError: ``fn`` is not callable, or is a coroutine function.
+            SchedulerClosedError: after ``shutdown``. It is a RuntimeError.
+            BrokenSchedulerError: an initializer failed.
+            RuntimeError: no worker could be started; the job is not queued then.
+
+        Thread safety: any thread, a job, a signal handler, a finalizer. Never blocks for longer than the lock is held.
+
+        Cost: O(log n) in the pending jobs.
+        """
+        return self._runtime.submit(fn, args, kwargs, DEFAULTS)
+
+    def options(
+        self,
+        *,
+        id: str | None = None,
+        name: str | None = None,
+        delay: Seconds = 0,
+        priority: float = 5,
+        retries: int | None = None,
+        backoff: Seconds | None = None,
+        retry: Retry | None = None,
+        context: bool = True,
+        **unknown: Any,
+    ) -> Submitter:
+        """Return an executor that submits to this scheduler with these job options.
+
+        Args:
+            id: a str, unique among live and remembered jobs; None means the submission number, an int.
+            name: what logs and records call it; None means the task's qualified name.
+            delay: seconds, or a ``timedelta``, until it may start; 0 means now.
+            priority: a real number; the lower runs first.
+            retries: extra starts allowed after a failure, an int of at least 0; None means 0.
+            backoff: the pause before the first retry in seconds (0.01 by default), doubled for each further one.
+            retry: a :class:`Retry`, which says more; not together with ``retries`` or ``backoff``.
+            context: whether the task sees the submitter's context variables; False gives it an empty context.
+
+        Raises:
+            TypeError: an unknown option, or a value of another type.
+            ValueError: a number out of range.
+
+        Cost: a few microseconds; keep the result for jobs that are alike.
+        """
+        given: dict[str, object] = {"id": id, "name": name, "delay": delay, "priority": priority, "context": context}
+        for key, value in (("retries", retries), ("backoff", backoff), ("retry", retry)):
+            if value is not None:
+                given[key] = value
+        return Submitter(self._runtime, make_options(given | unknown))
+
+    # ---------------------------------------------------------------- work out
+
+    def cancel(self, job_id: int | str) -> bool:
+        """Give a pending job up before its start; True only if this very call cancelled it.
+
+        A running job goes on, but is not retried. Cost: O(1) amortised.
+        """
+        job = self.get(job_id)
+        return job is not None and self._runtime.cancel(job)
+
+    def clear(self) -> int:
+        """Cancel every job that is pending at this moment, and return how many this call cancelled. O(n)."""
+        runtime = self._runtime
+        with runtime.lock:
+            jobs = list(runtime.core.pending.values())
+        return runtime.cancel_batch(jobs)
+
+    def status_of(self, job_id: int | str) -> JobStatus | None:
+        """Return the status of a live or remembered job; None if it is not known. O(1)."""
+        known = _checked_id(job_id)
+        with self._runtime.lock:
+            return self._runtime.core.status_of(known)
+
+    def get(self, job_id: int | str) -> Job[Any] | None:
+        """Return the live job with this id; None if there is none, or it has ended. O(1)."""
+        known = _checked_id(job_id)
+        with self._runtime.lock:
+            return self._runtime.core.find(known)
+
+    # ---------------------------------------------------------------- control
+
+    @property
+    def policy(self) -> OrderingPolicy:
+        """The rule that orders the ready jobs. Assigning another one re-orders what is pending, at once and whole.
+
+        Assigning costs O(n log n) in the pending jobs. If a key of the new policy raises, the assignment raises that
+        error and nothing has changed.
+        """
+        return self._runtime.core.ranking.policy
+
+    @policy.setter
+    def policy(self, policy: OrderingPolicy) -> None:
+        self._runtime.set_policy(policy)
+
+    @property
+    def closed(self) -> bool:
+        """Whether the door is closed: submissions are refused, though jobs may still run."""
+        return self._runtime.core.closed
+
+    def start(self) -> None:
+        """Start the workers now rather than at the first submission; raises as ``submit`` does."""
+        self._runtime.man()
+
+    def wait_idle(self, timeout: float | None = None) -> bool:
+        """Wait until nothing is pending and nothing runs, delayed jobs and retries included.
+
+        Args:
+            timeout: real seconds to wait at most; None waits for ever, 0 or less does not wait.
+
+        Returns:
+            True if there was a moment, during this call, in which the scheduler was idle; False if the time ran out.
+        """
+        return self._runtime.wait_idle(timeout)
+
+    def shutdown(  # type: ignore[override]  # Executor's returns None; ours says what is left
+        self,
+        wait: bool = True,
+        *,
+        cancel_futures: bool = False,
+        drain: Literal["all", "due", "none"] = "all",
+        timeout: Seconds | None = None,
+    ) -> ShutdownReport:
+        """Close the door, end the pending jobs as ``drain`` says, wait for the workers, and report.
+
+        Args:
+            wait: whether to wait until the workers have left. From inside a job it never waits.
+            cancel_futures: the same as ``drain="none"``.
+            drain: ``"all"`` runs every pending job, delayed ones at their time; ``"due"`` runs what is ready now,
+                cancels what is delayed, and fails what waits for a retry with its last error; ``"none"`` cancels all
+                that has not started. Under the last two nothing is retried.
+            timeout: real seconds to wait at most; None means until they have left.
+
+        Returns:
+            A report that is true when nothing is pending and nothing runs.
+
+        Raises:
+            ValueError: an unknown ``drain``.
+            RuntimeError: asked to wait by a handler that interrupted the scheduler itself on this thread.
+
+        May be called again, from several threads and with a sharper mode. With ``wait=False`` it is safe in a signal
+        handler and in a finalizer.
+        """
+        if drain not in DRAINS:
+            raise ValueError(f"drain must be 'all', 'due' or 'none', not {_numbers.describe(drain)}")
+        limit = None if timeout is None else _numbers.seconds("timeout", timeout)
+        return _exit.shutdown(self._runtime, wait=wait, drain="none" if cancel_futures else drain, timeout=limit)
+
+    def __enter__(self) -> Scheduler:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> Literal[False]:
+        """Shut down and wait; drains "all", or "due" when left by an exception."""
+        self.shutdown(drain="all" if kind is None else "due")
+        return False
+
+    # ---------------------------------------------------------------- look inside
+
+    def stats(self) -> Stats:
+        """Return the counts of this instant as a frozen record. O(1)."""
+        return _inspect.stats(self._runtime)
+
+    def snapshot(self) -> list[JobInfo]:
+        """Describe every known job: the history, then what runs (with stacks), then what is pending. O(n)."""
+        return _inspect.snapshot(self._runtime)
+
+    def check(self) -> None:
+        """Audit every invariant; InvariantError on the first broken one, which would be a bug of ours. O(n log n)."""
+        _inspect.check(self._runtime)
+
+    def __repr__(self) -> str:
+        now = self.stats()
+        state = "closed" if self.closed else "open"
+        return f"<Scheduler {self._runtime.name} {state}, {now.pending} pending, {now.running} running>"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a Scheduler cannot be pickled or copied: it owns threads")
+
+
+class Submitter(concurrent.futures.Executor):
+    """A scheduler seen through a set of job options; made by :meth:`Scheduler.options`.
+
+    It is an executor: ``submit`` and ``map`` work as the scheduler's do. It owns nothing, so ``shutdown``, and leaving
+    it as a context manager, do nothing. It does not keep the scheduler alive.
+    """
+
+    def __init__(self, runtime: Runtime, options: Options) -> None:
+        self._runtime = runtime
+        self._options = options
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Job[T]:
+        """Accept ``fn(*args, **kwargs)`` with these options; as ``Scheduler.submit``, and
+
+        Raises:
+            DuplicateJobError: the ``id`` belongs to a live or remembered job. It is a ValueError.
+        """
+        return self._runtime.submit(fn, args, kwargs, self._options)
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Do nothing: shut the scheduler down instead."""
+
+
+def _default_workers() -> int:
+    counter = getattr(os, "process_cpu_count", os.cpu_count)  # as ThreadPoolExecutor counts on this version
+    return min(32, (counter() or 1) + 4)
+
+
+def _bind(initializer: Callable[..., object], initargs: tuple[Any, ...]) -> Callable[[], object]:
+    def call() -> object:
+        return initializer(*initargs)
+
+    return call
+
+
+def _checked_id(job_id: object) -> int | str:
+    if type(job_id) is int or type(job_id) is str:
+        return job_id
+    if isinstance(job_id, str):
+        return _numbers.text("job_id", job_id)
+    raise TypeError(f"a job's id is a str or an int, not {_numbers.describe(job_id)}")

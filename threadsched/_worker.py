@@ -1,0 +1,177 @@
+"""What a worker thread does outside of the lock: run tasks, carry their outcomes home, sleep, leave.
+
+A worker's round is one hold of the lock (``Runtime.turn``: settle the last job, promote, claim the next) and one run
+of a task. It keeps its own references to a task's function and arguments until that hold is over, so that the last
+one is never dropped inside it, and clears them before it sleeps, so that an idle pool keeps nothing alive.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from contextvars import Context
+from types import CoroutineType, FunctionType
+from typing import TYPE_CHECKING, Any
+
+from threadsched import _locks, _log
+from threadsched._job import Job, task_name
+
+if TYPE_CHECKING:
+    from threadsched._runtime import Runtime
+
+
+# What a turn without a job tells the worker to do.
+IDLE = "idle"
+"""Sleep until woken."""
+WATCH = "watch"
+"""Sleep until woken, or until the head of the delayed heap is due."""
+TELL = "tell"
+"""The settled job has callbacks: run them, then come again."""
+CONDITION = "condition"
+"""The settled job is watched by ``wait``: settle it under its condition, then come again."""
+CLEAR = "clear"
+"""A shutdown left jobs to give up: help with that, then come again."""
+OUTBOX = "outbox"
+"""Cancelled jobs have watchers that were not told yet: tell them, then come again."""
+LEAVE = "leave"
+"""End the thread."""
+
+
+class _Here(threading.local):
+    worker: Worker | None = None
+
+
+_here = _Here()
+
+
+def current_worker() -> Worker | None:
+    """Return the worker whose thread this is, of whichever scheduler."""
+    return _here.worker
+
+
+def current_job() -> Job[Any] | None:
+    """Return the job that this thread is running, or None outside of a task.
+
+    Through it a task can see that somebody wants it to stop (``cancel_requested``, ``check_cancelled()``), sleep so
+    that such a request wakes it (``sleep(seconds)``), and know its attempt (``attempts``). Cost: O(1), no lock.
+    """
+    worker = _here.worker
+    return None if worker is None else worker.job
+
+
+@contextlib.contextmanager
+def on_slot(slot: Worker, job: Job[Any]) -> Iterator[None]:
+    """Make the calling thread look like a worker that runs ``job``, for the stepped scheduler."""
+    before = _here.worker
+    _here.worker, slot.job = slot, job
+    try:
+        yield
+    finally:
+        _here.worker, slot.job = before, None
+
+
+class Worker:
+    """One thread of the pool and what it is doing."""
+
+    __slots__ = ("due", "generation", "ident", "job", "name", "number", "order", "runtime", "thread", "token")
+
+    def __init__(self, runtime: Runtime, number: int) -> None:
+        self.runtime = runtime
+        self.number = number
+        self.name = f"{runtime.name}_{number}"
+        self.generation = runtime.generation
+        self.token = _locks.make_token()  # Released by whoever takes it off runtime.idle or runtime.watch.
+        self.job: Job[Any] | None = None
+        self.order = IDLE  # what the last turn said
+        self.due: float | None = None  # with WATCH: until when to sleep
+        self.ident = 0
+        self.thread: threading.Thread | None = None
+
+    def main(self) -> None:
+        """Serve until told to leave; whatever happens, leave the scheduler whole."""
+        runtime = self.runtime
+        _here.worker = self
+        self.ident = threading.get_ident()
+        self.thread = threading.current_thread()
+        if not runtime.arrive(self):
+            return
+        try:
+            if runtime.initialise():
+                self.serve()
+        except BaseException as error:  # ours, or thrown into this thread: the pool must not shrink
+            runtime.worker_died(self, error)
+        finally:
+            runtime.leave(self)
+
+    def serve(self) -> None:
+        """Turn and run, turn and run."""
+        runtime = self.runtime
+        turn, read_clock = runtime.turn, runtime.read_clock
+        settled: Job[Any] | None = None
+        result: Any = None
+        name = ""
+        held: Any = None
+        while True:
+            job = turn(self, settled, result, name, read_clock())
+            if job is None:
+                order = self.order
+                if order is CONDITION:
+                    assert settled is not None
+                    runtime.finish(settled, result, name)
+                elif order is TELL:
+                    assert settled is not None
+                    runtime.run_callbacks(settled)
+                # Nothing of the last job may outlive it here, and now the lock is free.
+                held = result = settled = None
+                if order is CLEAR:
+                    runtime.give_up_rest()
+                elif order is OUTBOX:
+                    runtime.drain_outbox()
+                elif order is LEAVE:
+                    return
+                elif order is IDLE:
+                    self.token.acquire()
+                elif order is WATCH:
+                    runtime.sleep_as_watch(self)
+                continue
+            # The references of the last job go here, and not under the lock: held is what this job will drop.
+            settled = None
+            held = (job._fn, job._args, job._kwargs, job._context)
+            try:
+                result = run_task(job)
+            except BaseException as error:  # a task may raise anything; it is that job's failure and nobody else's
+                result = None
+                runtime.attempt_failed(job, error)
+            else:
+                settled = job
+                fn = held[0]
+                name = fn.__qualname__ if type(fn) is FunctionType else task_name(fn)
+                fn = None
+            if self.generation != runtime.generation:
+                return  # this thread woke up in the child of a fork: the pool it belonged to is not here
+            job = None
+
+
+def run_task(job: Job[Any]) -> Any:
+    """Run one attempt in a context of its own and return the value; raises what the task raises."""
+    fn, args, kwargs, context = job._fn, job._args, job._kwargs, job._context
+    if context is None:
+        context = Context()
+    elif job._options.retry is not None:
+        context = context.copy()  # the next attempt must not see what this one sets
+    result = context.run(fn, *args, **kwargs) if kwargs else context.run(fn, *args)
+    if type(result) is CoroutineType:
+        result.close()
+        raise TypeError(f"{task_name(fn)} returned a coroutine, which nothing would run; pass it to asyncio.run")
+    return result
+
+
+def call_hook(what: str, hook: Any, *args: object) -> None:
+    """Call foreign code that must not harm the caller; what it raises is logged."""
+    try:
+        hook(*args)
+    except BaseException as error:
+        _log.report(_log.logging.ERROR, "%s raised %s", what, _log.describe_error(error), error=error)
+        if isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
+            raise  # Ctrl-C, which merely struck here
