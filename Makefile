@@ -1,0 +1,121 @@
+# Every target is self-contained: it makes the virtual environment and installs what it needs. A stamp file that
+# depends on pyproject.toml remembers that, so a second call starts at once and needs no network.
+#
+#   make test                          the default interpreter, in .venv
+#   make test PYTHON=python3.13        another one, in .venv-<its version>
+#   make test ARGS='-k retry -x'       more arguments for the tool behind the target
+
+SHELL := /bin/sh
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-print-directory
+
+ARGS ?=
+
+ifeq ($(origin PYTHON),undefined)
+# The first that is new enough and can make virtual environments.
+PYTHON := $(shell for python in python3 python python3.14 python3.13 python3.12 python3.11; do \
+	$$python -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 \
+	&& echo $$python && break; done)
+VENV := .venv
+else
+VENV := .venv-$(shell $(PYTHON) -c 'import platform, sys; print(platform.python_version() + sys.abiflags)')
+endif
+
+BIN := $(VENV)/bin
+RUN := $(VENV)/.stamp-run
+DEV := $(VENV)/.stamp-dev
+BENCH := $(VENV)/.stamp-bench
+
+$(VENV)/.stamp-venv:
+	@test -n "$(PYTHON)" || { echo "no Python 3.11 or later with venv and pip found; say PYTHON=..." >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "$(PYTHON) does not run or is older than Python 3.11" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+$(RUN): pyproject.toml | $(VENV)/.stamp-venv
+	$(BIN)/python -m pip install --quiet --editable .
+	@touch $@
+
+$(DEV): pyproject.toml | $(VENV)/.stamp-venv
+	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	@touch $@
+
+$(BENCH): pyproject.toml | $(VENV)/.stamp-venv
+	$(BIN)/python -m pip install --quiet --editable '.[bench]'
+	@touch $@
+
+.PHONY: help
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+.PHONY: run
+run: $(RUN) ## Show the scheduler at work: python -m threadsched demo
+	$(BIN)/python -m threadsched demo $(ARGS)
+
+.PHONY: test
+test: $(DEV) ## Run the whole test suite
+	$(BIN)/python -m pytest $(ARGS)
+
+.PHONY: lint
+lint: $(DEV) ## Check style and format (ruff)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+.PHONY: format
+format: $(DEV) ## Rewrite the files in the project's format
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+.PHONY: types
+types: $(DEV) ## Check the types (mypy --strict) of the package and of its typed API sample
+	$(BIN)/mypy
+
+.PHONY: cover
+cover: $(DEV) ## Run the tests with branch coverage, child interpreters included
+	$(BIN)/python -m pytest --cov --cov-report=term-missing:skip-covered $(ARGS)
+
+.PHONY: stress
+stress: $(DEV) ## Run the tests with threads switching every microsecond
+	THREADSCHED_SWITCH_INTERVAL=1e-6 $(BIN)/python -m pytest --timeout=120 $(ARGS)
+
+.PHONY: proof
+proof: $(DEV) ## Run the tests exhaustively where they otherwise sample
+	THREADSCHED_PROOF=1 $(BIN)/python -m pytest --timeout=600 $(ARGS)
+
+.PHONY: bench
+bench: $(BENCH) ## Run the benchmarks
+	$(BIN)/python -m benchmarks $(ARGS)
+
+.PHONY: docs
+docs: $(DEV) ## Check the documentation: examples run, links and names resolve
+	$(BIN)/python -m pytest tests/test_docs.py $(ARGS)
+
+.PHONY: check
+check: lint types test ## What must pass before a commit: lint, types, test
+
+.PHONY: conformance
+conformance: ## Run CPython 3.13's own thread-pool tests against the scheduler
+	@python=$$($(PYTHON) .ci/pythons.py conformance) || exit 1; \
+	if [ -n "$$python" ]; then $(MAKE) conformance-with PYTHON="$$python"; fi
+
+.PHONY: conformance-with
+conformance-with: $(RUN)
+	$(BIN)/python tests/conformance/cf_conformance.py threadsched:Scheduler --exclude-private $(ARGS)
+	$(BIN)/python tests/conformance/cf_conformance.py threadsched:Scheduler --exclude-private --worker-count 1 $(ARGS)
+
+.PHONY: wheel
+wheel: $(RUN) ## Build the wheel and look into it
+	rm -rf build/wheel
+	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir build/wheel .
+	$(BIN)/python .ci/wheel.py build/wheel
+
+.PHONY: pythons
+pythons:
+	@$(PYTHON) .ci/pythons.py others
+
+.PHONY: clean
+clean: ## Remove the virtual environments and everything generated
+	rm -rf .venv .venv-* build dist htmlcov .coverage .coverage.* .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

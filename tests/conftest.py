@@ -1,0 +1,105 @@
+"""Fixtures of all tests: seeded randomness, and the check that no test leaves a thread behind."""
+
+import os
+import random
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Iterator
+
+import pytest
+
+from tests import support
+
+# How long the threads of a finished test may take to end; only a failure reaches it.
+LEAK_TIMEOUT = 5.0
+
+try:
+    import hypothesis
+except ModuleNotFoundError:  # the tests that need it skip themselves
+    pass
+else:
+    # No deadline: what a thread switch costs is no property of the code under test.
+    hypothesis.settings.register_profile("threadsched", deadline=None, print_blob=True)
+    hypothesis.settings.register_profile(
+        "threadsched-proof", deadline=None, print_blob=True, max_examples=2_000
+    )
+    hypothesis.settings.load_profile("threadsched-proof" if support.exhaustive() else "threadsched")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    interval = os.environ.get("THREADSCHED_SWITCH_INTERVAL")
+    if interval:
+        sys.setswitchinterval(float(interval))
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    return (
+        f"threadsched: seed {support.SEED}, switch interval {sys.getswitchinterval():g} s, "
+        f"{'exhaustive' if support.exhaustive() else 'sampled'}"
+    )
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    report = yield
+    if report.failed:
+        report.sections.append(("threadsched seed", f"repeat with THREADSCHED_SEED={support.SEED}"))
+    return report
+
+
+@pytest.fixture(scope="session")
+def seed() -> int:
+    """The number that all random choices of this session come from."""
+    return support.SEED
+
+
+@pytest.fixture
+def rng(request: pytest.FixtureRequest) -> random.Random:
+    """A random generator of the test's own, the same whether the test runs alone or among others."""
+    return support.rng(request.node.nodeid)
+
+
+@pytest.fixture(scope="session")
+def proof() -> bool:
+    """Whether to test every case where a sample would do otherwise."""
+    return support.exhaustive()
+
+
+@pytest.fixture(autouse=True)
+def no_thread_left(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Fail a test that leaves a thread alive which was not there before."""
+    before = set(threading.enumerate())
+    yield
+    marker = request.node.get_closest_marker("leaves_threads")
+    if marker is not None:
+        assert marker.args or marker.kwargs.get("reason"), "leaves_threads needs a reason"
+        return
+    deadline = time.monotonic() + LEAK_TIMEOUT
+    # Look again after each join: a thread may have started another before it ended.
+    while left := new_threads(before):
+        remaining = deadline - time.monotonic()
+        if remaining <= 0:
+            pytest.fail(describe_threads(left), pytrace=False)
+        left[0].join(remaining)
+
+
+def new_threads(before: set[threading.Thread]) -> list[threading.Thread]:
+    """Return the living threads that are not in `before`."""
+    # A thread that Python did not start can be neither joined nor told from a dead one.
+    return [
+        thread
+        for thread in threading.enumerate()
+        if thread not in before and not isinstance(thread, threading._DummyThread)
+    ]
+
+
+def describe_threads(threads: list[threading.Thread]) -> str:
+    frames = sys._current_frames()
+    parts = [f"the test left {len(threads)} thread(s) alive for {LEAK_TIMEOUT:g} s after its end:"]
+    for thread in threads:
+        parts.append(f"\n{thread!r}")
+        frame = frames.get(thread.ident or 0)
+        parts.append("".join(traceback.format_stack(frame)).rstrip() if frame else "  (no stack)")
+    return "\n".join(parts)
