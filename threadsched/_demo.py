@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 
-from threadsched import Job, JobStatus, Retry, Scheduler
+from threadsched import Job, Retry, Scheduler
 from threadsched._demo_checks import Evidence, HandRun, ScheduledRun, run_checks
 from threadsched._demo_client import Body, Fetcher, ServerBusyError, Source, find_sources, sources_root
 from threadsched._demo_plan import (
@@ -52,7 +52,7 @@ class BulkFetch:
         self._fetcher = fetcher
         self._progress = progress
         self._retry = Retry(RETRIES, backoff=plan.backoff, on=ServerBusyError)
-        self._failures: queue.SimpleQueue[Job[Body]] = queue.SimpleQueue()
+        self._failures: queue.SimpleQueue[tuple[Job[Body], BaseException]] = queue.SimpleQueue()
         self._opens = time.monotonic() + LEAD
         self.second_opens = self._opens + plan.second_delay
         self.jobs: dict[str, Job[Body]] = {}
@@ -74,8 +74,9 @@ class BulkFetch:
             if self.revoked is None and (idle or self._halfway()):
                 self._revoke()
             while not self._failures.empty():
-                job = self._failures.get()
-                self._progress.say(f"  FAILED {job.id}: {job.info().error} (attempt {job.attempts})", "red")
+                job, error = self._failures.get()
+                what = f"{type(error).__name__}: {error}"
+                self._progress.say(f"  FAILED {job.id}: {what} (attempt {job.attempts})", "red")
             if not announced and time.monotonic() >= self.second_opens:
                 announced = True
                 self._progress.say("  the second wave is due")
@@ -99,8 +100,8 @@ class BulkFetch:
 
     def _note_failure(self, job: Job[Body], _: Future[Body]) -> None:
         """Hand a failed job to the watching thread; called by the worker that settled it."""
-        if job.status is JobStatus.FAILED:
-            self._failures.put(job)
+        if not job.cancelled() and (error := job.exception()) is not None:
+            self._failures.put((job, error))
 
     def _halfway(self) -> bool:
         """Say whether half of the jobs have ended, or the second wave is about to open."""
