@@ -587,3 +587,14 @@ def test_interrupted_demo_stops_cleanly():
         _, err = process.communicate(timeout=20)
     assert process.returncode == 130
     assert err == "python -m threadsched demo: interrupted\n"
+
+
+@pytest.mark.subprocess
+@pytest.mark.skipif(os.name != "posix", reason="closes a pipe under a process")
+def test_demo_without_a_reader_ends_quietly():
+    """When whoever reads the output has gone, the program ends with 1 and no traceback."""
+    with started_demo("--files", "60") as process:
+        process.stdout.close()
+        err = process.stderr.read()
+        assert process.wait(timeout=20) == 1
+    assert err == ""

@@ -78,8 +78,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print(f"{parser.prog} {chosen.command}: interrupted", file=sys.stderr)
         return 130
-    except BrokenPipeError:
-        # The reader has gone. Python flushes standard output once more at exit, which must not fail again.
+    except OSError as error:
+        # A reader that has gone wants no message. What is left in the buffer of standard output would fail
+        # once more when Python flushes it at exit, so it goes nowhere.
+        if not isinstance(error, BrokenPipeError):
+            print(f"{parser.prog} {chosen.command}: {error}", file=sys.stderr)
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
 
