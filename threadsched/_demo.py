@@ -115,9 +115,7 @@ class BulkFetch:
         """Cancel the doomed package."""
         doomed = self._plan.doomed_paths
         self.revoked = frozenset(path for path in doomed if self._scheduler.cancel(path))
-        self._progress.say(
-            f"  cancelled {self._plan.doomed}/: {len(self.revoked)} of {len(doomed)} jobs, before their start"
-        )
+        self._progress.say(f"  cancelled {self._plan.doomed}/: {len(self.revoked)} of {len(doomed)} jobs")
 
     def _figures(self) -> Figures:
         """Return how far the run has come."""
@@ -229,6 +227,7 @@ def _watch_futures(
 ) -> None:
     """Show progress until every future is done."""
     all_done = threading.Event()
+    # Appended to by the workers: one append is whole on every build, and whoever comes last sees all.
     done: list[Future[Body]] = []
 
     def note(future: Future[Body]) -> None:
