@@ -19,6 +19,11 @@ class SchedulerClosedError(ThreadschedError, RuntimeError):
     """Raised when work is submitted to a scheduler whose door is closed."""
 
 
+class InterpreterExitRuntimeError(SchedulerClosedError):
+    """Raised instead once the exiting interpreter has closed the door. Its name ends as the standard library's error
+    for the same, so who searches a log for ``RuntimeError: cannot schedule new futures`` finds it."""
+
+
 class BrokenSchedulerError(ThreadschedError, concurrent.futures.BrokenExecutor):
     """Raised, and set on pending jobs, when the scheduler's ``initializer`` failed."""
 

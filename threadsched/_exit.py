@@ -37,11 +37,14 @@ _held_for_fork: list[Runtime] = []
 def shutdown(runtime: Runtime, *, wait: bool, drain: str, timeout: float | None) -> ShutdownReport:
     """Close, give up what the mode says, wait for the workers, report."""
     deadline = None if timeout is None else monotonic() + max(timeout, 0.0)
+    may_wait = wait and not runtime.on_worker()
+    if may_wait and holds(runtime.lock):
+        raise RuntimeError("cannot wait here: this code interrupted the scheduler on its own thread")
+    if may_wait and drain == "none":
+        runtime.let_woken_claim()
     runtime.close(drain)
     runtime.give_up_rest()
-    if wait and not runtime.on_worker():
-        if holds(runtime.lock):
-            raise RuntimeError("cannot wait here: this code interrupted the scheduler on its own thread")
+    if may_wait:
         join(runtime, deadline)
     return report(runtime)
 
@@ -100,7 +103,8 @@ def run_down(runtime: Runtime) -> None:
     if _exit_began is None:
         _exit_began = monotonic()
     halfway, deadline = _exit_began + runtime.exit_timeout / 2, _exit_began + runtime.exit_timeout
-    runtime.close("due", cause=RuntimeError("cannot schedule new futures after interpreter shutdown"))
+    runtime.exiting = True
+    runtime.close("due")
     try:
         runtime.give_up_rest()
         left = runtime.wait_left(max(halfway - monotonic(), 0.0))

@@ -37,40 +37,46 @@ def refuse_coroutine(fn: object) -> NoReturn:
 def attempt_failed(runtime: Runtime, job: Job[Any], error: BaseException) -> None:
     """Retry, stop or fail a job whose attempt raised."""
     trace = error.__traceback__
-    while trace is not None and trace.tb_frame.f_code.co_filename == _worker.__file__:
+    while trace is not None and trace.tb_frame.f_code is not _worker.run_task.__code__:
         trace = trace.tb_next
-    error.__traceback__ = trace  # as the task left it, without the worker's own frames
+    if trace is not None:
+        error.__traceback__ = trace.tb_next  # as the task left it, without the worker's own frames
     if isinstance(error, JobStoppedError) and job.cancel_requested:
         runtime.stop(job)
         return
     text = _log.describe_error(error)
-    pause, key = _next_attempt(runtime, job, error)
-    if pause is not None and runtime.retry(job, runtime.read_clock() + pause, key, error, text):
+    if _retried(runtime, job, error, text):
         return
     _note_earlier_attempts(job, error)
     runtime.fail(job, error, text)
 
 
-def _next_attempt(runtime: Runtime, job: Job[Any], error: BaseException) -> tuple[float | None, object]:
-    """Return the pause before another attempt and the key it will rank by; a pause of None means the end.
+def _retried(runtime: Runtime, job: Job[Any], error: BaseException, text: str) -> bool:
+    """Put the job back if another attempt is due to it.
 
-    A ``Retry`` or a policy that raises means the end too: its error is logged, and noted on the job's own.
+    A ``Retry`` or a policy that raises means the end: its error is logged, and noted on the job's own.
     """
     retry = job._options.retry
     if retry is None:
-        return None, None
+        return False
+    due = job._run_at
     try:
         pause = retry.pause(job._attempts, error)
-        key = job._key
+        if pause is None:
+            return False
         ranking = runtime.core.ranking
-        if pause is not None and not ranking.trusted and not ranking.comparing:
-            key = ranking.key_of(job)
-        return pause, key
+        run_at = runtime.read_clock() + pause
+        with runtime.lock:
+            job._run_at = run_at  # the policy must see when it will run; the job is ours until the retry is decided
+        if runtime.retry(job, job._run_at, ranking.key_of(job), error, text):
+            return True
     except BaseException as fault:
         told = _log.describe_error(fault)
         _log.report(_log.logging.ERROR, "job %r is not retried: deciding on it raised %s", job.id, told, error=fault)
         _add_note(error, f"not retried: deciding on it raised {told}")
-        return None, None
+    with runtime.lock:
+        job._run_at = due
+    return False
 
 
 def _note_earlier_attempts(job: Job[Any], error: BaseException) -> None:

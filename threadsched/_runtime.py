@@ -35,7 +35,7 @@ from typing import Any, NoReturn
 from threadsched import _exit, _inspect, _locks, _log, _outcome
 from threadsched._clock import Clock, VirtualClock
 from threadsched._core import Core
-from threadsched._errors import BrokenSchedulerError, IllegalMoveError, SchedulerClosedError
+from threadsched._errors import BrokenSchedulerError, IllegalMoveError, InterpreterExitRuntimeError, SchedulerClosedError
 from threadsched._job import DELAYED, Failure, Job
 from threadsched._locks import holds, make_token, make_waker, sleep_on, step_aside
 from threadsched._options import Options
@@ -47,6 +47,9 @@ copy_context = contextvars.copy_context
 
 # Jobs given up in one hold of the lock by a shutdown: enough to be quick, few enough to let others in.
 BATCH = 256
+
+# Seconds: two switch intervals, in which a thread that wants the GIL gets it.
+TURN = 0.01
 
 
 class Runtime:
@@ -91,7 +94,7 @@ class Runtime:
         self.outbox: deque[Job[Any]] = deque()  # cancelled jobs whose watchers must still be told
         self.clearing = False  # somebody is giving up what a shutdown leaves unstarted
         self.broken: BaseException | None = None
-        self.closed_by: BaseException | None = None
+        self.exiting = False  # the door was closed by the interpreter's exit
         self.generation = 0  # one more in each child of a fork
         self.lost = 0  # workers that could not be started at the last try
         self.replaced = 0
@@ -102,6 +105,7 @@ class Runtime:
         self.exit_waiters: list[Any] = []
         self.idle_waiters: list[Any] = []
         self.quiet_waiters: list[Any] = []
+        self.turn_waiters: list[Any] = []  # ... for the next claim, see let_woken_claim
         self._wake_idle = make_waker(self.idle)
         self._wake_watch = make_waker(self.watch)
 
@@ -159,9 +163,9 @@ class Runtime:
     def _refuse(self) -> NoReturn:
         if self.broken is not None:
             raise BrokenSchedulerError(f"the initializer of scheduler {self.name!r} failed") from self.broken
-        raise SchedulerClosedError(
-            f"cannot schedule new futures: scheduler {self.name!r} was shut down"
-        ) from self.closed_by
+        if self.exiting:
+            raise InterpreterExitRuntimeError(f"cannot schedule new futures: the interpreter of {self.name!r} exits")
+        raise SchedulerClosedError(f"cannot schedule new futures: scheduler {self.name!r} was shut down")
 
     def _undo_locked(self, job: Job[Any], id: str | None) -> None:
         """Leave nothing behind of a submission that was broken off: its heap entry is dead, its id free again."""
@@ -260,6 +264,8 @@ class Runtime:
                     worker.job = job
                     if self.idle or self.watch:
                         self._pass_on_locked(moved)
+                    if self.turn_waiters:
+                        _locks.release_all(self.turn_waiters)
                     return job
                 self._rest_locked(worker, now)
                 return None
@@ -815,7 +821,7 @@ class Runtime:
         self.launched.clear()
         self.sleepers.clear()
         self.outbox.clear()
-        for registry in (self.idle, self.watch, self.exit_waiters, self.idle_waiters, self.quiet_waiters):
+        for registry in (self.idle, self.watch, self.exit_waiters, self.idle_waiters, self.quiet_waiters, self.turn_waiters):
             registry.clear()
         self.mark = None
         self.manned = self.stepped
@@ -833,7 +839,22 @@ class Runtime:
 
     # ---------------------------------------------------------------- closing
 
-    def close(self, drain: str, *, cause: BaseException | None = None) -> None:
+    def let_woken_claim(self) -> None:
+        """Before a shutdown that cancels: let a worker that was woken for a job have it.
+
+        Without this, submissions followed by that shutdown on one thread would be cancelled to the last, although
+        workers idle: they are awake, and merely had no turn at the GIL.
+        """
+        token = make_token()
+        with self.lock:
+            asleep = len(self.idle) + len(self.watch) + len(self.sleepers)
+            at_work = sum(worker.job is not None for worker in self.workers.values())
+            if not self.core.ready.entries or asleep + at_work >= len(self.launched):
+                return
+            self.turn_waiters.append(token)
+        sleep_on(token, TURN)
+
+    def close(self, drain: str) -> None:
         """Close the door and sharpen the mode; safe at any instruction. The rest is given up by whoever comes first,
         the caller or a worker."""
         now = self.read_clock()
@@ -842,8 +863,6 @@ class Runtime:
             if drain == "due" and core.drain == "all":
                 core.promote(now)  # what is due now still runs
             core.close(drain)
-            if cause is not None and self.closed_by is None:
-                self.closed_by = cause
             self._wake_all_locked()
 
     def info_of(self, job: Job[Any]) -> JobInfo:
