@@ -68,7 +68,9 @@ class Core:
     def reserve(self, job: Job[Any], id: str) -> None:
         """Take a user's id for a job about to enter, or raise DuplicateJobError."""
         if id in self._ended:
-            raise DuplicateJobError(f"id {id!r} belongs to a job in the history; ids are unique among live and recent jobs")
+            raise DuplicateJobError(
+                f"id {id!r} belongs to a job in the history; ids are unique among live and recent jobs"
+            )
         if self.named.setdefault(id, job) is not job:  # one C call: of two that race, one gets the name
             raise DuplicateJobError(f"id {id!r} belongs to a live job")
 

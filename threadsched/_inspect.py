@@ -81,7 +81,11 @@ def stack_of(worker: Worker) -> str | None:
     # Our own frames are the outermost; what the reader wants is the task's.
     inner = [entry for entry in frames if "/threadsched/_" not in entry.filename.replace("\\", "/")]
     outside = ("threading.py",)
-    shown = [entry for entry in inner if not entry.filename.endswith(outside) or entry.name not in ("_bootstrap", "_bootstrap_inner", "run")]
+    shown = [
+        entry
+        for entry in inner
+        if not entry.filename.endswith(outside) or entry.name not in ("_bootstrap", "_bootstrap_inner", "run")
+    ]
     return "".join(traceback.format_list(shown or list(frames)))
 
 

@@ -158,5 +158,3 @@ def orphan(runtime: Runtime, jobs: list[Job[Any]], own: Job[Any] | None) -> None
             attached.condition = None
             attached.callbacks.clear()
             _locks.release_all(attached.tokens)
-
-

@@ -35,12 +35,17 @@ from typing import Any, NoReturn
 from threadsched import _exit, _inspect, _locks, _log, _outcome
 from threadsched._clock import Clock, VirtualClock
 from threadsched._core import Core
-from threadsched._errors import BrokenSchedulerError, IllegalMoveError, InterpreterExitRuntimeError, SchedulerClosedError
+from threadsched._errors import (
+    BrokenSchedulerError,
+    IllegalMoveError,
+    InterpreterExitRuntimeError,
+    SchedulerClosedError,
+)
 from threadsched._job import DELAYED, Failure, Job
 from threadsched._locks import holds, make_token, make_waker, sleep_on, step_aside
 from threadsched._options import Options
 from threadsched._policy import BeforeRaisedError, OrderingPolicy, Ranking
-from threadsched._records import JobInfo, JobStatus, Reason
+from threadsched._records import JobInfo, Reason
 from threadsched._worker import CLEAR, CONDITION, IDLE, LEAVE, OUTBOX, TELL, WATCH, Worker, call_hook, current_worker
 
 copy_context = contextvars.copy_context
@@ -54,7 +59,8 @@ TURN = 0.01
 
 class Runtime:
     """A scheduler without its face. Jobs, workers, submitters and hooks hold this, never the ``Scheduler``, so that
-    dropping the scheduler is noticed although jobs are pending."""
+    dropping the scheduler is noticed although jobs are pending.
+    """
 
     def __init__(
         self,
@@ -304,7 +310,7 @@ class Runtime:
             place = self.idle
         place.append(token)
         # Look again: what a finalizer on this thread did since the first look found nobody to wake.
-        if core.ready.entries or core.next_due() != due or core.closed and not core.pending:
+        if core.ready.entries or core.next_due() != due or (core.closed and not core.pending):
             try:
                 place.remove(token)
             except ValueError:
@@ -444,7 +450,8 @@ class Runtime:
 
     def drain_outbox(self) -> None:
         """Tell the watchers of cancelled jobs. Each job stays in the outbox until it is told, so that an interrupt in
-        between loses nothing; workers drain it too."""
+        between loses nothing; workers drain it too.
+        """
         if self.outbox and holds(self.lock):
             # We are a handler or finalizer that interrupted the scheduler on this thread: callbacks are not for here.
             with self.lock:
@@ -821,7 +828,14 @@ class Runtime:
         self.launched.clear()
         self.sleepers.clear()
         self.outbox.clear()
-        for registry in (self.idle, self.watch, self.exit_waiters, self.idle_waiters, self.quiet_waiters, self.turn_waiters):
+        for registry in (
+            self.idle,
+            self.watch,
+            self.exit_waiters,
+            self.idle_waiters,
+            self.quiet_waiters,
+            self.turn_waiters,
+        ):
             registry.clear()
         self.mark = None
         self.manned = self.stepped
@@ -856,7 +870,8 @@ class Runtime:
 
     def close(self, drain: str) -> None:
         """Close the door and sharpen the mode; safe at any instruction. The rest is given up by whoever comes first,
-        the caller or a worker."""
+        the caller or a worker.
+        """
         now = self.read_clock()
         with self.lock:
             core = self.core

@@ -7,7 +7,6 @@ Both are public and deterministic. :class:`FakeClock` drives a real, threaded ``
 from __future__ import annotations
 
 import concurrent.futures
-import threading
 import weakref
 from collections.abc import Callable
 from time import monotonic
@@ -16,7 +15,7 @@ from typing import Any, NamedTuple, ParamSpec, TypeVar
 from threadsched import _exit, _inspect, _numbers, _worker
 from threadsched._clock import Clock, Driven
 from threadsched._job import Job
-from threadsched._options import DEFAULTS, Options, Seconds, make_options
+from threadsched._options import DEFAULTS, Seconds, make_options
 from threadsched._policy import OrderingPolicy, PriorityPolicy, Ranking
 from threadsched._records import JobStatus, ShutdownReport, Stats
 from threadsched._runtime import Runtime
