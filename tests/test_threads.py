@@ -329,10 +329,18 @@ def test_exceptions_at_random_moments(caplog: pytest.LogCaptureFixture) -> None:
     idents(scheduler, width)
     jobs: list[Any] = []
     stop = threading.Event()
+    struck: set[threading.Thread] = set()
+
+    def task() -> None:
+        try:
+            sum(range(50))
+        except Poison:
+            struck.discard(threading.current_thread())  # it survives this, and can be struck again
+            raise
 
     def produce() -> None:
         while not stop.is_set():
-            batch = [scheduler.options(retries=number % 2, backoff=0).submit(sum, range(50)) for number in range(20)]
+            batch = [scheduler.options(retries=number % 2, backoff=0).submit(task) for number in range(20)]
             jobs.extend(batch)
             for job in batch:
                 assert job.exception(PATIENCE) is None or isinstance(job.exception(0), (Poison, WorkerDiedError))
@@ -340,21 +348,25 @@ def test_exceptions_at_random_moments(caplog: pytest.LogCaptureFixture) -> None:
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-5)
     producers = [Background(produce) for _ in range(3)]
-    struck: set[threading.Thread] = set()
+    strikes = barren = 0
     try:
-        while len(struck) < rounds and not any(producer.error for producer in producers):
+        while strikes < rounds and barren < 100 and not any(producer.error for producer in producers):
             # Each thread once, and only a worker that serves: one exception is what a worker has to survive, and
             # Python's own first and last steps in a thread cannot stand any.
             threads = [one for one in threading.enumerate() if one.name.startswith(POOL) and one not in struck]
             thread = random.choice(threads) if threads else None
             if thread is None or thread.ident is None:
+                # A strike just before or after a task's own code retires a thread; enough of them, and none is left.
+                barren += 1
+                stop.wait(0.001)
                 continue
             frame = sys._current_frames().get(thread.ident)
             while frame is not None and frame.f_code.co_name != "serve":
                 frame = frame.f_back
             if frame is not None:
-                throw(thread.ident)
                 struck.add(thread)
+                throw(thread.ident)
+                strikes, barren = strikes + 1, 0
             del frame
     finally:
         sys.setswitchinterval(interval)
