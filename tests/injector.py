@@ -1,0 +1,118 @@
+"""Strikes once, at a chosen point of an operation, on the operation's own thread: what a signal, a finalizer or a
+Ctrl-C does, but at every point in turn rather than by luck.
+
+Two sets of points. *Lines*: each line event; more than CPython can do, which is fine for a handler that calls back.
+*Exact*: where CPython 3.11 to 3.13 look whether something is pending, namely on entry to a function, after a call and
+on a backward jump. Only there may an exception be raised: anywhere else, at the exit of a ``with`` for instance, it
+would leave a lock held that no real Ctrl-C can leave held.
+"""
+
+import dis
+import functools
+import sys
+import threading
+from collections.abc import Callable
+from types import CodeType, FrameType
+from typing import Any
+
+_WATCHED = ("/threadsched/", "/sortedcontainers/")
+_CALLS = {"CALL", "CALL_FUNCTION_EX", "CALL_KW"}
+
+
+class Injector:
+    """Counts the points that the traced thread passes, and calls `strike` at number `at`."""
+
+    def __init__(self, strike: Callable[[], object], at: int, *, exact: bool) -> None:
+        self.strike = strike
+        self.at = at
+        self.exact = exact
+        self.passed = 0
+        self.struck = False
+        self.where = ""
+
+    def run(self, operation: Callable[[], Any]) -> Any:
+        """Run the operation on this thread under observation and return what it returns."""
+        sys.settrace(self.on_call)
+        try:
+            return operation()
+        finally:
+            sys.settrace(None)
+
+    def on_call(self, frame: FrameType, event: str, _: object) -> Any:
+        code = frame.f_code
+        path = code.co_filename.replace("\\", "/")
+        if self.struck or not any(part in path for part in _WATCHED):
+            return None
+        if not self.exact:
+            return self._on_line
+        frame.f_trace_lines = False
+        frame.f_trace_opcodes = True
+        self._pass(frame)
+        return self._make_on_opcode(code)
+
+    def _on_line(self, frame: FrameType, event: str, _: object) -> Any:
+        if event == "line":
+            self._pass(frame)
+        return self._on_line
+
+    def _make_on_opcode(self, code: CodeType) -> Any:
+        names, guards = _layout(code)
+        before = -1
+
+        def on_opcode(frame: FrameType, event: str, _: object) -> Any:
+            nonlocal before
+            if event == "opcode" and not self.struck:
+                here = frame.f_lasti
+                name = names.get(before, "")
+                # The exception of an interrupt belongs to the instruction that has just ended. We raise at the next
+                # one, so where that is guarded by another handler (the call was the last thing inside a `with`), the
+                # injection would skip the handler that a real interrupt runs: not a point.
+                if guards.get(before) == guards.get(here) and (
+                    name in _CALLS or (name.startswith("JUMP_BACKWARD") and here < before)
+                ):
+                    before = here
+                    self._pass(frame)
+                before = here
+            return on_opcode
+
+        return on_opcode
+
+    def _pass(self, frame: FrameType) -> None:
+        if self.struck:
+            return
+        self.passed += 1
+        if self.passed == self.at:
+            self.struck = True
+            self.where = f"{frame.f_code.co_qualname}:{frame.f_lineno}"
+            self.strike()
+
+
+@functools.cache
+def _layout(code: CodeType) -> tuple[dict[int, str], dict[int, int]]:
+    """Return, by offset, the instructions' names and the handler that guards each."""
+    bytecode = dis.Bytecode(code)
+    names = {instruction.offset: instruction.opname for instruction in bytecode}
+    guards = {}
+    for entry in bytecode.exception_entries:  # type: ignore[attr-defined]  # there since 3.11
+        for offset in range(entry.start, entry.end, 2):
+            guards[offset] = entry.target
+    return names, guards
+
+
+def bounded(action: Callable[[], Any], what: str, seconds: float = 5.0) -> Any:
+    """Call the action on another thread; end the process with all stacks if it does not come back."""
+    import faulthandler
+    import os
+
+    answers: list[Any] = []
+    thread = threading.Thread(target=lambda: answers.append(action()), daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if thread.is_alive():
+        sys.stderr.write(f"stuck: {what}\n")
+        sys.stderr.flush()
+        faulthandler.dump_traceback(all_threads=True)
+        os._exit(70)
+    if not answers:
+        raise AssertionError(f"failed: {what}")
+    return answers[0]

@@ -1,0 +1,205 @@
+"""A program: sweeps one operation of a scheduler with one kind of strike. Run by test_reentrancy.py in a child process.
+
+    python -m tests.sweep OPERATION STRIKE VARIANT exact|lines STEP OFFSET
+
+Every STEP-th point beginning with OFFSET is struck, each on a fresh scheduler. Afterwards nothing may hang, every
+accepted job must end, and the books must be right. Prints how many points there were.
+"""
+
+import concurrent.futures
+import faulthandler
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from tests.injector import Injector, bounded
+from threadsched import Scheduler, SchedulerClosedError
+
+
+class ByPriority:
+    """A policy in Python, so that ordering can be broken into."""
+
+    def before(self, a: Any, b: Any) -> bool:
+        return bool(a.priority < b.priority)
+
+
+VARIANTS: dict[str, dict[str, Any]] = {"lazy": {}, "indexed": {"queue": "indexed"}, "before": {"policy": ByPriority()}}
+
+
+class Case:
+    """One scheduler with a busy worker, some pending jobs, and the operation and strike to try on it."""
+
+    def __init__(self, operation: str, strike: str, variant: str) -> None:
+        self.scheduler = Scheduler(1, **VARIANTS[variant])
+        self.gate = threading.Event()
+        started = threading.Event()
+        self.known: list[Any] = []
+
+        def hold() -> None:
+            started.set()
+            self.gate.wait(10)
+
+        self.known.append(self.scheduler.submit(hold))
+        assert started.wait(5)
+        self.ready = [self.scheduler.options(priority=number % 3).submit(int, number) for number in range(4)]
+        self.delayed = [self.scheduler.options(delay=3600 + number % 2).submit(int) for number in range(3)]
+        self.known += self.ready + self.delayed
+        self.told: list[Any] = []
+        if operation == "wait_idle":
+            # One delayed job alone, so that the strike that cancels it makes the scheduler idle.
+            self.gate.set()
+            for job in self.delayed[1:]:
+                job.cancel()
+            for job in self.ready:
+                job.result(5)
+            self.known[0].result(5)
+        self.awaited = self.delayed[0] if operation in ("result", "wait_idle") else None
+        self.operation: Callable[[], Any] = getattr(self, f"do_{operation}")
+        self.strike: Callable[[], Any] = getattr(self, f"strike_{strike}")
+        self.closed = operation.startswith("shutdown") or strike == "shutdown"
+        self.comparing = variant == "before"
+        self.answer: Any = None
+
+    # What is struck.
+
+    def do_submit(self) -> None:
+        self.known.append(self.scheduler.submit(int))
+
+    def do_submit_delayed(self) -> None:
+        self.known.append(self.scheduler.options(delay=1800, id="mine").submit(int))
+
+    def do_cancel(self) -> None:
+        self.answer = self.ready[1].cancel()
+
+    def do_cancel_delayed(self) -> None:
+        self.answer = self.scheduler.cancel(self.delayed[1].seq)
+
+    def do_result(self) -> None:
+        assert self.awaited is not None
+        try:
+            self.awaited.result()
+        except concurrent.futures.CancelledError:
+            pass
+
+    def do_shutdown(self) -> None:
+        self.scheduler.shutdown(wait=False)
+
+    def do_shutdown_none(self) -> None:
+        self.scheduler.shutdown(wait=False, cancel_futures=True)
+
+    def do_shutdown_due(self) -> None:
+        self.scheduler.shutdown(wait=False, drain="due")
+
+    def do_policy(self) -> None:
+        self.scheduler.policy = ByPriority()
+
+    def do_claim(self) -> None:
+        if self.ready[0].claim():
+            self.ready[0].set_result(1)
+
+    def do_add_callback(self) -> None:
+        self.delayed[0].add_done_callback(self.told.append)
+        self.ready[2].add_done_callback(self.told.append)
+
+    def do_wait_idle(self) -> None:
+        self.scheduler.wait_idle()
+
+    # What strikes.
+
+    def strike_submit(self) -> None:
+        try:
+            self.known.append(self.scheduler.submit(int))
+            self.known.append(self.scheduler.options(delay=900).submit(int))
+        except SchedulerClosedError:
+            pass
+        except RuntimeError as error:
+            # A handler that interrupts a before() cannot be told from a before() that calls the scheduler.
+            if not self.comparing or "before() must not call the scheduler" not in str(error):
+                raise
+
+    def strike_cancel(self) -> None:
+        self.ready[2].cancel()
+        self.delayed[0].cancel()
+        if self.operation != self.do_result:
+            self.ready[1].cancel()
+
+    def strike_stats(self) -> None:
+        stats = self.scheduler.stats()
+        ended = stats.done + stats.failed + stats.cancelled
+        assert stats.submitted == stats.pending + stats.running + ended, stats
+        assert stats.pending == stats.delayed + stats.ready + stats.waiting, stats
+        self.scheduler.status_of(self.ready[0].seq)
+        self.scheduler.get("mine")
+
+    def strike_shutdown(self) -> None:
+        self.scheduler.shutdown(wait=False)
+
+    def strike_shutdown_none(self) -> None:
+        self.closed = True
+        self.scheduler.shutdown(wait=False, cancel_futures=True)
+
+    def strike_interrupt(self) -> None:
+        raise KeyboardInterrupt
+
+    # What must hold afterwards.
+
+    def verify(self, where: str) -> None:
+        scheduler = self.scheduler
+        bounded(scheduler.check, f"check() after {where}")
+        if not self.closed:
+            self.known.append(bounded(lambda: scheduler.submit(int), f"submit after {where}"))
+        self.gate.set()
+        if not scheduler.closed:
+            # Whatever was struck, everything that is due must still run, and at once.
+            for job in [job for job in self.known if job not in self.delayed and job.run_at <= job.submitted_at]:
+                if not job.cancelled():
+                    assert job.exception(5) is None, (where, job)
+        report = bounded(lambda: scheduler.shutdown(cancel_futures=True, timeout=4), f"shutdown after {where}")
+        assert report, (where, report)
+        for job in self.known:
+            assert job.done(), (where, job)
+        if self.operation == self.do_add_callback and self.strike != self.strike_interrupt:
+            assert sorted(job.seq for job in self.told) == sorted([self.ready[2].seq, self.delayed[0].seq]), where
+        scheduler.check()
+        stats = scheduler.stats()
+        assert stats.submitted == stats.done + stats.failed + stats.cancelled, (where, stats)
+        assert stats.submitted in (len(self.known), len(self.known) + 1), (where, stats, len(self.known))
+
+
+def attempt(case: Case, at: int, exact: bool) -> bool:
+    """Strike once; return whether that point was reached."""
+    injector = Injector(case.strike, at, exact=exact)
+    # A wait needs an end if the point is not reached, or if the strike leaves what is waited for alone.
+    alarm = None
+    if case.awaited is not None:
+        alarm = threading.Timer(0.03, case.scheduler.clear)
+        alarm.start()
+    try:
+        injector.run(case.operation)
+    except KeyboardInterrupt:
+        assert case.strike == case.strike_interrupt
+    except SchedulerClosedError:
+        assert case.closed
+    if alarm is not None:
+        alarm.cancel()
+        alarm.join()
+    case.verify(f"{case.operation.__name__} struck by {case.strike.__name__} at point {at}: {injector.where}")
+    return injector.struck
+
+
+def main(operation: str, strike: str, variant: str, mode: str, step: int, offset: int) -> None:
+    faulthandler.dump_traceback_later(25, exit=True)
+    sys.setswitchinterval(1e-4)
+    exact = mode == "exact"
+    at, struck = 1 + offset, 0
+    while attempt(Case(operation, strike, variant), at, exact):
+        struck += 1
+        at += step
+        assert at < 5000, "no end"
+    print(struck)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:5], *map(int, sys.argv[5:7]))
+
