@@ -2,13 +2,14 @@
 Ctrl-C does, but at every point in turn rather than by luck.
 
 Two sets of points. *Lines*: each line event; more than CPython can do, which is fine for a handler that calls back.
-*Exact*: where CPython 3.11 to 3.13 look whether something is pending, namely on entry to a function, after a call and
-on a backward jump. Only there may an exception be raised: anywhere else, at the exit of a ``with`` for instance, it
+*Exact*: where CPython 3.11 to 3.13 look whether something is pending, namely on entry to a function, after a call of
+C code and on a backward jump. Only there may an exception be raised: anywhere else, at the exit of a ``with`` for instance, it
 would leave a lock held that no real Ctrl-C can leave held.
 """
 
 import dis
 import functools
+import gc
 import sys
 import threading
 from collections.abc import Callable
@@ -29,16 +30,20 @@ class Injector:
         self.passed = 0
         self.struck = False
         self.where = ""
+        self._calls = 0  # of functions in Python, watched or not
 
     def run(self, operation: Callable[[], Any]) -> Any:
         """Run the operation on this thread under observation and return what it returns."""
+        gc.disable()  # or a finalizer's own code would be struck at random
         sys.settrace(self.on_call)
         try:
             return operation()
         finally:
             sys.settrace(None)
+            gc.enable()
 
     def on_call(self, frame: FrameType, event: str, _: object) -> Any:
+        self._calls += 1
         code = frame.f_code
         path = code.co_filename.replace("\\", "/")
         if self.struck or not any(part in path for part in _WATCHED):
@@ -57,22 +62,23 @@ class Injector:
 
     def _make_on_opcode(self, code: CodeType) -> Any:
         names, guards = _layout(code)
-        before = -1
+        before = calls = -1
 
         def on_opcode(frame: FrameType, event: str, _: object) -> Any:
-            nonlocal before
+            nonlocal before, calls
             if event == "opcode" and not self.struck:
                 here = frame.f_lasti
                 name = names.get(before, "")
                 # The exception of an interrupt belongs to the instruction that has just ended. We raise at the next
                 # one, so where that is guarded by another handler (the call was the last thing inside a `with`), the
-                # injection would skip the handler that a real interrupt runs: not a point.
-                if guards.get(before) == guards.get(here) and (
-                    name in _CALLS or (name.startswith("JUMP_BACKWARD") and here < before)
-                ):
-                    before = here
+                # injection would skip the handler that a real interrupt runs: not a point. Nor is the return from a
+                # function in Python, where nothing is looked at.
+                point = guards.get(before) == guards.get(here) and (
+                    (name in _CALLS and calls == self._calls) or (name.startswith("JUMP_BACKWARD") and here < before)
+                )
+                before, calls = here, self._calls
+                if point:
                     self._pass(frame)
-                before = here
             return on_opcode
 
         return on_opcode

@@ -10,6 +10,7 @@ import concurrent.futures
 import faulthandler
 import sys
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -55,6 +56,18 @@ class Case:
                 job.result(5)
             self.known[0].result(5)
         self.awaited = self.delayed[0] if operation in ("result", "wait_idle") else None
+        self.called: list[Any] = []
+        self.watched = [] if self.awaited else [self.ready[1], self.delayed[1]]
+        for job in self.watched:
+            job.add_done_callback(self.called.append)
+        self.waiting = [threading.Thread(target=job.exception, args=(8,), daemon=True) for job in self.watched[:1]]
+        self.waiting += [
+            threading.Thread(target=concurrent.futures.wait, args=([job],), daemon=True) for job in self.watched[1:]
+        ]
+        for thread in self.waiting:
+            thread.start()
+        while self.watched and not all(job._attached.tokens or job._attached.condition for job in self.watched):
+            time.sleep(0)
         self.operation: Callable[[], Any] = getattr(self, f"do_{operation}")
         self.strike: Callable[[], Any] = getattr(self, f"strike_{strike}")
         self.closed = operation.startswith("shutdown") or strike == "shutdown"
@@ -95,8 +108,14 @@ class Case:
         self.scheduler.policy = ByPriority()
 
     def do_claim(self) -> None:
-        if self.ready[0].claim():
-            self.ready[0].set_result(1)
+        try:
+            if self.ready[0].claim():
+                self.ready[0].set_result(1)
+        except KeyboardInterrupt:
+            # Who is interrupted inside claim() or set_result() has to look whether it happened.
+            if self.ready[0].running():
+                self.ready[0].set_result(1)
+            raise
 
     def do_add_callback(self) -> None:
         self.delayed[0].add_done_callback(self.told.append)
@@ -159,6 +178,14 @@ class Case:
         assert report, (where, report)
         for job in self.known:
             assert job.done(), (where, job)
+        for thread in self.waiting:
+            thread.join(3)
+            assert not thread.is_alive(), (where, "a waiter was not told", self.watched)
+        told = [job.seq for job in self.called]
+        assert len(told) == len(set(told)), (where, told)
+        # An interrupt may break off the callbacks of the thread that it strikes, as it does in any Future.
+        if self.strike != self.strike_interrupt:
+            assert sorted(told) == [job.seq for job in self.watched], (where, told)
         if self.operation == self.do_add_callback and self.strike != self.strike_interrupt:
             assert sorted(job.seq for job in self.told) == sorted([self.ready[2].seq, self.delayed[0].seq]), where
         scheduler.check()
