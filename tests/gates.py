@@ -1,0 +1,131 @@
+"""Where the threads of a test meet: gates that tasks wait at, logs that are kept, ends of objects waited for.
+
+All waiting is bounded by PATIENCE, which only a failing test reaches.
+"""
+
+import contextlib
+import logging
+import signal
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from threadsched import Job, Scheduler
+
+PATIENCE = 5.0
+
+
+class Gate:
+    """A task that says when it has started, and returns its argument once somebody has opened it."""
+
+    def __init__(self) -> None:
+        self.started = threading.Event()
+        self.opened = threading.Event()
+
+    def __call__(self, value: Any = None) -> Any:
+        self.started.set()
+        if not self.opened.wait(PATIENCE):
+            raise AssertionError("nobody opened the gate")
+        return value
+
+    def await_start(self) -> None:
+        """Wait until a worker stands at the gate."""
+        assert self.started.wait(PATIENCE), "no worker came to the gate"
+
+    def open(self) -> None:
+        """Let every worker pass, now and later."""
+        self.opened.set()
+
+
+@contextlib.contextmanager
+def occupied(scheduler: Scheduler, count: int = 1) -> Iterator[list[Job[Any]]]:
+    """Keep `count` workers busy inside the block; gives the jobs that do it."""
+    gates = [Gate() for _ in range(count)]
+    try:
+        jobs = [scheduler.options(priority=-1e9).submit(gate) for gate in gates]
+        for gate in gates:
+            gate.await_start()
+        yield jobs
+    finally:
+        for gate in gates:
+            gate.open()
+
+
+class Records(logging.Handler):
+    """Keeps what the package's logger says as (level name, text), the traceback's text included."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[tuple[str, str]] = []
+        self.setFormatter(logging.Formatter("%(message)s"))
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append((record.levelname, self.format(record)))
+        record.exc_info = None  # a handler after this one must not keep the frames of a test alive
+
+    def of(self, level: str) -> list[str]:
+        """Return the texts logged at this level."""
+        return [text for name, text in self.lines if name == level]
+
+
+@contextlib.contextmanager
+def logged() -> Iterator[Records]:
+    """Gather what the package logs inside the block."""
+    handler = Records()
+    logger = logging.getLogger("threadsched")
+    before = logger.propagate
+    logger.propagate = False
+    logger.addHandler(handler)
+    try:
+        yield handler
+    finally:
+        logger.removeHandler(handler)
+        logger.propagate = before
+
+
+class Thing:
+    """An object that can be referred to weakly."""
+
+
+def end_of(thing: object) -> threading.Event:
+    """Return an event that is set when `thing` is collected."""
+    gone = threading.Event()
+    weakref.finalize(thing, gone.set).atexit = False
+    return gone
+
+
+@contextlib.contextmanager
+def interruptible() -> Iterator[Callable[[], None]]:
+    """Give a function that any thread may call to strike the main thread with Ctrl-C."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    main = threading.main_thread().ident
+    assert main is not None
+    try:
+        yield lambda: signal.pthread_kill(main, signal.SIGINT)
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def in_thread(call: Callable[[], Any]) -> Callable[[], Any]:
+    """Run `call` in a thread of its own; the function returned joins it and gives its value or raises its error."""
+    outcome: list[tuple[bool, Any]] = []
+
+    def body() -> None:
+        try:
+            outcome.append((True, call()))
+        except BaseException as error:
+            outcome.append((False, error))
+
+    thread = threading.Thread(target=body, daemon=True)
+    thread.start()
+
+    def join() -> Any:
+        thread.join(PATIENCE)
+        assert not thread.is_alive(), "the other thread did not come back"
+        good, value = outcome.pop()
+        if good:
+            return value
+        raise value
+
+    return join
