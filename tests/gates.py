@@ -97,18 +97,36 @@ def end_of(thing: object) -> threading.Event:
 
 @contextlib.contextmanager
 def interruptible() -> Iterator[Callable[[], None]]:
-    """Give a function that any thread may call to strike the main thread with Ctrl-C."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    """Give a function by which any thread strikes the main thread with one KeyboardInterrupt.
+
+    A signal that comes just before its thread falls asleep does not wake it, so the signal is repeated until
+    it has been seen.
+    """
     main = threading.main_thread().ident
     assert main is not None
+    seen = threading.Event()
+
+    def handler(*_: object) -> None:
+        if not seen.is_set():
+            seen.set()
+            raise KeyboardInterrupt
+
+    def strike() -> None:
+        for _ in range(500):
+            signal.pthread_kill(main, signal.SIGINT)
+            if seen.wait(0.01):
+                return
+        raise AssertionError("the main thread did not see the signal")
+
+    before = signal.signal(signal.SIGINT, handler)
     try:
-        yield lambda: signal.pthread_kill(main, signal.SIGINT)
+        yield strike
     finally:
         signal.signal(signal.SIGINT, before)
 
 
 def in_thread(call: Callable[[], Any]) -> Callable[[], Any]:
-    """Run `call` in a thread of its own; the function returned joins it and gives its value or raises its error."""
+    """Run `call` in a thread; the function returned joins it and gives its value or raises its error."""
     outcome: list[tuple[bool, Any]] = []
 
     def body() -> None:

@@ -478,7 +478,7 @@ def test_dly_01_not_before_the_delay():
 def test_dly_02_due_now(delay: Any):
     """A job that is due when it comes runs at once, exactly once; a past moment is refused as a negative delay."""
     ran = []
-    with Scheduler(1, clock=FakeClock()) as s:
+    with Scheduler(1, clock=FakeClock(1.0)) as s:
         s.options(delay=delay).submit(ran.append, 1).result(PATIENCE)
         with pytest.raises(ValueError, match="delay must be at least 0, not -1"):
             s.options(delay=-1)
