@@ -224,10 +224,10 @@ class StepScheduler(concurrent.futures.Executor):
 
     def _run(self, slot: _worker.Worker, job: Job[Any]) -> None:
         runtime = self._runtime
-        held = (job._fn, job._args, job._kwargs, job._context)
+        held = fn, args, kwargs, _ = job._fn, job._args, job._kwargs, job._context
         with _worker.on_slot(slot, job):
             try:
-                result = _worker.run_task(job)
+                result = _worker.run_task(fn, args, kwargs, _worker.own_context(job))
             except BaseException as error:  # as on a worker: that job's failure alone
                 outcome: BaseException | None = error
             else:
