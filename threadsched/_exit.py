@@ -11,6 +11,7 @@ and get the hook by ``multiprocessing.util.Finalize``.
 
 from __future__ import annotations
 
+import logging
 import atexit
 import os
 import sys
@@ -131,7 +132,7 @@ def name_stuck(runtime: Runtime) -> None:
     """Log each job that the process leaves behind, with its stack."""
     for info in _inspect.running(runtime):
         _log.report(
-            _log.logging.ERROR,
+            logging.ERROR,
             "the process exits while job %r (%s) still runs on %s:\n%s",
             info.id, info.name, info.worker, info.stack or "(no stack)",
         )  # fmt: skip
@@ -180,6 +181,4 @@ def _after_fork_in_child() -> None:
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(
-        before=_before_fork, after_in_parent=_release_after_fork, after_in_child=_after_fork_in_child
-    )
+    os.register_at_fork(before=_before_fork, after_in_parent=_release_after_fork, after_in_child=_after_fork_in_child)

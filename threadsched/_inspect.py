@@ -24,7 +24,7 @@ def stats(runtime: Runtime) -> Stats:
     with runtime.lock:
         core = runtime.core
         pending, running = len(core.pending), len(core.running)
-        delayed = min(max(len(core.delayed.entries) - core.dead_delayed, 0), pending)
+        delayed = min(max(len(core.delayed) - core.dead_delayed, 0), pending)
         return Stats(
             workers=len(runtime.workers),
             idle=len(runtime.idle) + len(runtime.watch),
@@ -81,7 +81,11 @@ def stack_of(worker: Worker) -> str | None:
     # Our own frames are the outermost; what the reader wants is the task's.
     inner = [entry for entry in frames if "/threadsched/_" not in entry.filename.replace("\\", "/")]
     outside = ("threading.py",)
-    shown = [entry for entry in inner if not entry.filename.endswith(outside) or entry.name not in ("_bootstrap", "_bootstrap_inner", "run")]
+    shown = [
+        entry
+        for entry in inner
+        if not entry.filename.endswith(outside) or entry.name not in ("_bootstrap", "_bootstrap_inner", "run")
+    ]
     return "".join(traceback.format_list(shown or list(frames)))
 
 
@@ -109,7 +113,7 @@ def explain(runtime: Runtime, job: Job[Any]) -> list[Reason]:
     info = info_of(runtime, job)
     with runtime.lock:
         delayed = job._place is DELAYED and info.run_at > now
-        ahead, width = len(runtime.core.ready.entries), runtime.width
+        ahead, width = len(runtime.core.ready), runtime.width
         halted = runtime.core.halted
     if info.status is JobStatus.RUNNING:
         return [Reason("running", f"attempt {info.attempts} runs on {info.worker or 'its claimer'}")]

@@ -26,6 +26,7 @@ state changes under both, the condition first.
 
 from __future__ import annotations
 
+import logging
 import concurrent.futures
 import types
 from collections.abc import Callable
@@ -122,7 +123,7 @@ class Failure:
             error = self.error
             error.__traceback__ = self.traceback
             _log.report(
-                _log.logging.ERROR,
+                logging.ERROR,
                 "job %r (%s) failed after %d attempt(s) and nobody asked for its result: %s",
                 self.id,
                 self.name,
@@ -415,7 +416,7 @@ class Job(concurrent.futures.Future[T], Generic[T]):
         raise _errors.IllegalMoveError(f"cannot {move} {self!r}")
 
     def _claim(self, now: float, place: object) -> None:
-        if self._state != _PENDING:
+        if self._state is not _PENDING:
             self._illegal("claim")
         self._place = place
         self._started_at = now
@@ -423,7 +424,7 @@ class Job(concurrent.futures.Future[T], Generic[T]):
         self._state = _RUNNING
 
     def _finish(self, result: T, name: str, now: float) -> None:
-        if self._state != _RUNNING:
+        if self._state is not _RUNNING:
             self._illegal("finish")
         self._finished_at = now
         self._result = result
@@ -432,7 +433,7 @@ class Job(concurrent.futures.Future[T], Generic[T]):
         self._state = _FINISHED
 
     def _fail(self, failure: Failure, now: float) -> None:
-        if self._state != _RUNNING and self._state != _PENDING:
+        if self._state is not _RUNNING and self._state is not _PENDING:
             self._illegal("fail")
         self._finished_at = now
         self._result = failure
@@ -442,7 +443,7 @@ class Job(concurrent.futures.Future[T], Generic[T]):
         self._state = _FINISHED
 
     def _retry(self, run_at: float, key: object) -> None:
-        if self._state != _RUNNING:
+        if self._state is not _RUNNING:
             self._illegal("retry")
         self._run_at = run_at
         self._key = key
@@ -454,7 +455,7 @@ class Job(concurrent.futures.Future[T], Generic[T]):
 
         Where a condition exists, its waiters have to be told under it: the state says so until then.
         """
-        if self._state != _PENDING and self._state != _RUNNING:
+        if self._state is not _PENDING and self._state is not _RUNNING:
             self._illegal("cancel")
         self._finished_at = now
         self._fn = name
@@ -467,7 +468,7 @@ class Job(concurrent.futures.Future[T], Generic[T]):
 
     def _tell_cancelled(self) -> bool:
         """CANCELLED → CANCELLED_AND_NOTIFIED, for the one who may tell the waiters. Under the job's condition."""
-        if self._state != _CANCELLED:
+        if self._state is not _CANCELLED:
             return False
         self._state = _NOTIFIED
         return True

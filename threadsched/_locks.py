@@ -89,7 +89,8 @@ def sleep_on(token: Any, timeout: float | None) -> bool:
 
 def make_waker(tokens: list[Any]) -> Callable[[], object]:
     """Return a function that pops the last token and releases it in one C call, so that no signal, finalizer or
-    Ctrl-C can come between; IndexError when there is none."""
+    Ctrl-C can come between; IndexError when there is none.
+    """
     return map(operator.methodcaller("release"), iter(tokens.pop, None)).__next__
 
 

@@ -6,6 +6,7 @@ notes, telling the watchers of ``concurrent.futures.wait``, and cleaning up afte
 
 from __future__ import annotations
 
+import logging
 import inspect
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -72,7 +73,7 @@ def _retried(runtime: Runtime, job: Job[Any], error: BaseException, text: str) -
             return True
     except BaseException as fault:
         told = _log.describe_error(fault)
-        _log.report(_log.logging.ERROR, "job %r is not retried: deciding on it raised %s", job.id, told, error=fault)
+        _log.report(logging.ERROR, "job %r is not retried: deciding on it raised %s", job.id, told, error=fault)
         _add_note(error, f"not retried: deciding on it raised {told}")
     with runtime.lock:
         job._run_at = due
@@ -127,7 +128,7 @@ def worker_died(runtime: Runtime, worker: Worker, error: BaseException) -> None:
             runtime.launched.discard(worker.number)
         runtime.manned = False
     told = _log.describe_error(error)
-    _log.report(_log.logging.ERROR, "worker %s died of %s; it is replaced", worker.name, told, error=error)
+    _log.report(logging.ERROR, "worker %s died of %s; it is replaced", worker.name, told, error=error)
     for job in held:
         died = WorkerDiedError(f"worker {worker.name} died of {told} while it had job {job.id!r}")
         died.__cause__ = error
@@ -140,7 +141,7 @@ def worker_died(runtime: Runtime, worker: Worker, error: BaseException) -> None:
             runtime.man(replacing=True)
         except BaseException as failure:
             _log.report(
-                _log.logging.ERROR,
+                logging.ERROR,
                 "no successor for worker %s: %s; tried again at the next submission",
                 worker.name, _log.describe_error(failure),
             )  # fmt: skip
@@ -158,5 +159,3 @@ def orphan(runtime: Runtime, jobs: list[Job[Any]], own: Job[Any] | None) -> None
             attached.condition = None
             attached.callbacks.clear()
             _locks.release_all(attached.tokens)
-
-

@@ -53,9 +53,7 @@ class Retry:
         self.retries = _numbers.count("retries", retries)
         self.backoff = _numbers.seconds("backoff", backoff)
         self.factor = _numbers.seconds("factor", factor)
-        self.max_backoff = (
-            LONGEST_PAUSE if max_backoff is None else _numbers.seconds("max_backoff", max_backoff)
-        )
+        self.max_backoff = LONGEST_PAUSE if max_backoff is None else _numbers.seconds("max_backoff", max_backoff)
         self.jitter = _numbers.seconds("jitter", jitter)
         if self.jitter > 1:
             raise ValueError(f"jitter must be from 0 to 1, not {_numbers.describe(jitter)}")

@@ -25,6 +25,7 @@ others sleep without a timeout, and an idle pool with nothing delayed makes no w
 
 from __future__ import annotations
 
+import logging
 import contextvars
 from collections import deque
 from collections.abc import Callable
@@ -35,12 +36,17 @@ from typing import Any, NoReturn
 from threadsched import _exit, _inspect, _locks, _log, _outcome
 from threadsched._clock import Clock, VirtualClock
 from threadsched._core import Core
-from threadsched._errors import BrokenSchedulerError, IllegalMoveError, InterpreterExitRuntimeError, SchedulerClosedError
+from threadsched._errors import (
+    BrokenSchedulerError,
+    IllegalMoveError,
+    InterpreterExitRuntimeError,
+    SchedulerClosedError,
+)
 from threadsched._job import DELAYED, Failure, Job
 from threadsched._locks import holds, make_token, make_waker, sleep_on, step_aside
 from threadsched._options import Options
 from threadsched._policy import BeforeRaisedError, OrderingPolicy, Ranking
-from threadsched._records import JobInfo, JobStatus, Reason
+from threadsched._records import JobInfo, Reason
 from threadsched._worker import CLEAR, CONDITION, IDLE, LEAVE, OUTBOX, TELL, WATCH, Worker, call_hook, current_worker
 
 copy_context = contextvars.copy_context
@@ -54,7 +60,8 @@ TURN = 0.01
 
 class Runtime:
     """A scheduler without its face. Jobs, workers, submitters and hooks hold this, never the ``Scheduler``, so that
-    dropping the scheduler is noticed although jobs are pending."""
+    dropping the scheduler is noticed although jobs are pending.
+    """
 
     def __init__(
         self,
@@ -98,7 +105,7 @@ class Runtime:
         self.generation = 0  # one more in each child of a fork
         self.lost = 0  # workers that could not be started at the last try
         self.replaced = 0
-        self.last_reading = 0.0
+        self.last_reading = 0.0  # of the clock, at the last turn
         self.exit_hook: Callable[[], None] | None = None
         # Tokens of threads that wait: for all workers to have left (released by the last), for nothing to be pending
         # or running (by whoever ends the last job), for every worker to be asleep (by the last that falls asleep).
@@ -243,6 +250,7 @@ class Runtime:
         with self.lock:
             try:
                 worker.job = None
+                self.last_reading = now
                 if settled is not None:
                     attached = settled._attached
                     if attached is None:
@@ -258,7 +266,8 @@ class Runtime:
                 if self.outbox:
                     worker.order = OUTBOX
                     return None
-                moved = core.promote(now) if core.delayed.entries else 0
+                delayed = core.delayed
+                moved = core.promote(now) if delayed.lane or delayed.heap else 0
                 job = core.claim(now, worker)
                 if job is not None:
                     worker.job = job
@@ -276,10 +285,10 @@ class Runtime:
     def _pass_on_locked(self, moved: int) -> None:
         """Before running a job: wake who is needed for the rest, and hand the watch on."""
         core = self.core
-        ready = len(core.ready.entries)
+        ready = len(core.ready)
         for _ in range(min(max(moved, 1), ready)):
             self._wake_locked()
-        if core.delayed.entries and not self.watch and self.idle:
+        if len(core.delayed) and not self.watch and self.idle:
             self._new_head_locked()
 
     def _rest_locked(self, worker: Worker, now: float) -> None:
@@ -291,7 +300,7 @@ class Runtime:
                 worker.order = LEAVE
                 self._wake_all_locked()
                 return
-            if not self.clearing and core.drain != "all" and (core.drain == "none" or core.delayed.entries):
+            if not self.clearing and core.drain != "all" and (core.drain == "none" or len(core.delayed)):
                 worker.order = CLEAR
                 return
         due = core.next_due()
@@ -304,7 +313,7 @@ class Runtime:
             place = self.idle
         place.append(token)
         # Look again: what a finalizer on this thread did since the first look found nobody to wake.
-        if core.ready.entries or core.next_due() != due or core.closed and not core.pending:
+        if len(core.ready) or core.next_due() != due or (core.closed and not core.pending):
             try:
                 place.remove(token)
             except ValueError:
@@ -329,13 +338,16 @@ class Runtime:
         worker.token.acquire()  # signalled just as the time ran out: that counts as a wake-up
 
     def read_clock(self) -> float:
-        """Return the clock's reading, or the last one if the clock raises: a bad clock must not stop the pool."""
+        """Return the clock's reading, or the last one if the clock raises."""
         try:
-            reading = self.last_reading = self.now()
+            return self.now()
         except Exception as error:  # the user's clock
-            _log.report(_log.logging.ERROR, "the clock raised %s", _log.describe_error(error), error=error)
-            return self.last_reading
-        return reading
+            return self.clock_raised(error)
+
+    def clock_raised(self, error: Exception) -> float:
+        """Log a clock's failure and go by the last turn's reading: a bad clock must not stop the pool."""
+        _log.report(logging.ERROR, "the clock raised %s", _log.describe_error(error), error=error)
+        return self.last_reading
 
     # ---------------------------------------------------------------- ends
 
@@ -444,7 +456,8 @@ class Runtime:
 
     def drain_outbox(self) -> None:
         """Tell the watchers of cancelled jobs. Each job stays in the outbox until it is told, so that an interrupt in
-        between loses nothing; workers drain it too."""
+        between loses nothing; workers drain it too.
+        """
         if self.outbox and holds(self.lock):
             # We are a handler or finalizer that interrupted the scheduler on this thread: callbacks are not for here.
             with self.lock:
@@ -626,7 +639,7 @@ class Runtime:
                     self.sleepers[token] = until
                     if attached.stop:
                         return False
-                    if self.quiet_waiters and self._quiescent_locked(self.last_reading):
+                    if self.quiet_waiters and self._quiescent_locked(until - left):
                         _locks.release_all(self.quiet_waiters)
                 sleep_on(token, None if self.virtual else left)
             finally:
@@ -661,7 +674,7 @@ class Runtime:
         due = self.core.next_due()
         return (
             asleep >= len(self.launched)
-            and not self.core.ready.entries
+            and not len(self.core.ready)
             and (due is None or due > now)
             and not self.outbox
             and all(until > now for until in self.sleepers.values())
@@ -680,7 +693,7 @@ class Runtime:
         """Make the leader read the clock, and end the sleeps that are over (for a virtual clock)."""
         now = self.read_clock()
         with self.lock:
-            if self.core.delayed.entries:
+            if len(self.core.delayed):
                 self._new_head_locked()
             for token, until in list(self.sleepers.items()):
                 if until <= now and self.sleepers.pop(token, None) is not None:
@@ -746,7 +759,7 @@ class Runtime:
         if not alive or not isinstance(failure, RuntimeError):
             raise failure
         _log.report(
-            _log.logging.WARNING,
+            logging.WARNING,
             "scheduler %r runs with %d of %d workers, for a thread could not be started: %s",
             self.name, alive, self.width, _log.describe_error(failure),
         )  # fmt: skip
@@ -780,7 +793,7 @@ class Runtime:
             doomed = list(self.core.pending.values())
         if first:
             _log.report(
-                _log.logging.CRITICAL,
+                logging.CRITICAL,
                 "the initializer of scheduler %r raised %s: it runs nothing any more",
                 self.name, _log.describe_error(error), error=error,
             )  # fmt: skip
@@ -821,7 +834,14 @@ class Runtime:
         self.launched.clear()
         self.sleepers.clear()
         self.outbox.clear()
-        for registry in (self.idle, self.watch, self.exit_waiters, self.idle_waiters, self.quiet_waiters, self.turn_waiters):
+        for registry in (
+            self.idle,
+            self.watch,
+            self.exit_waiters,
+            self.idle_waiters,
+            self.quiet_waiters,
+            self.turn_waiters,
+        ):
             registry.clear()
         self.mark = None
         self.manned = self.stepped
@@ -834,7 +854,7 @@ class Runtime:
         faults = self.core.ranking.faults
         while faults:
             error = faults.pop()
-            _log.report(_log.logging.ERROR, "the policy's before() raised %s; submission order was used instead",
+            _log.report(logging.ERROR, "the policy's before() raised %s; submission order was used instead",
                         _log.describe_error(error), error=error)  # fmt: skip
 
     # ---------------------------------------------------------------- closing
@@ -849,14 +869,15 @@ class Runtime:
         with self.lock:
             asleep = len(self.idle) + len(self.watch) + len(self.sleepers)
             at_work = sum(worker.job is not None for worker in self.workers.values())
-            if not self.core.ready.entries or asleep + at_work >= len(self.launched):
+            if not len(self.core.ready) or asleep + at_work >= len(self.launched):
                 return
             self.turn_waiters.append(token)
         sleep_on(token, TURN)
 
     def close(self, drain: str) -> None:
         """Close the door and sharpen the mode; safe at any instruction. The rest is given up by whoever comes first,
-        the caller or a worker."""
+        the caller or a worker.
+        """
         now = self.read_clock()
         with self.lock:
             core = self.core

@@ -7,7 +7,6 @@ Both are public and deterministic. :class:`FakeClock` drives a real, threaded ``
 from __future__ import annotations
 
 import concurrent.futures
-import threading
 import weakref
 from collections.abc import Callable
 from time import monotonic
@@ -16,7 +15,7 @@ from typing import Any, NamedTuple, ParamSpec, TypeVar
 from threadsched import _exit, _inspect, _numbers, _worker
 from threadsched._clock import Clock, Driven
 from threadsched._job import Job
-from threadsched._options import DEFAULTS, Options, Seconds, make_options
+from threadsched._options import DEFAULTS, Seconds, make_options
 from threadsched._policy import OrderingPolicy, PriorityPolicy, Ranking
 from threadsched._records import JobStatus, ShutdownReport, Stats
 from threadsched._runtime import Runtime
@@ -225,10 +224,10 @@ class StepScheduler(concurrent.futures.Executor):
 
     def _run(self, slot: _worker.Worker, job: Job[Any]) -> None:
         runtime = self._runtime
-        held = (job._fn, job._args, job._kwargs, job._context)
+        held = fn, args, kwargs, _ = job._fn, job._args, job._kwargs, job._context
         with _worker.on_slot(slot, job):
             try:
-                result = _worker.run_task(job)
+                result = _worker.run_task(fn, args, kwargs, _worker.own_context(job))
             except BaseException as error:  # as on a worker: that job's failure alone
                 outcome: BaseException | None = error
             else:
