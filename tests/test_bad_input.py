@@ -203,8 +203,6 @@ def test_options(s: Scheduler, option: str, value: Any, error: type[Exception], 
     step = StepScheduler()
     with pytest.raises(error, match=words):
         step.options(**{option: value})
-    with contextlib.suppress(TypeError), pytest.raises(error, match=words):
-        s.options(retries=3, **{option: value})
 
 
 def test_options_that_exclude_each_other(s: Scheduler):
