@@ -186,18 +186,10 @@ def no_gc():
     gc.enable()
 
 
-class Local(Thing):
-    """An object that a task holds in a local variable, and reports when it is gone."""
-
-    gone: list[threading.Event] = []
-
-
-def keeps_a_local(argument: object, error: str = "") -> object:
+def keeps_a_local(argument: object, ends: list[threading.Event]) -> None:
     thing = Thing()
-    Local.gone.append(end_of(thing))
-    if error:
-        raise ValueError(error)
-    return None
+    ends.append(end_of(thing))
+    raise ValueError("boom")
 
 
 @pytest.mark.usefixtures("no_gc")
@@ -263,9 +255,9 @@ class FailsOnce:
 def test_f14_a_failure_makes_no_cycle(retries: int, look: str):
     """With the collector off, the error, its frames and their locals die with the future, however it was asked."""
     clock = FakeClock()
-    Local.gone.clear()
+    ends: list[threading.Event] = []
     with logged(), Scheduler(1, clock=clock) as s:
-        job = s.options(retries=retries, backoff=1).submit(keeps_a_local, Thing(), error="boom")
+        job = s.options(retries=retries, backoff=1).submit(keeps_a_local, Thing(), ends)
         gone = end_of(job)
         if look == "callback":
             job.add_done_callback(lambda job: job.exception())
@@ -282,8 +274,8 @@ def test_f14_a_failure_makes_no_cycle(retries: int, look: str):
                 pass
         del job
         assert gone.wait(PATIENCE)
-        assert len(Local.gone) == retries + 1
-        for event in Local.gone:
+        assert len(ends) == retries + 1
+        for event in ends:
             assert event.wait(PATIENCE)
 
 
@@ -483,7 +475,7 @@ def test_f23_cancelled_timers_leave_the_heap(queue: Any):
     s.clear()
     assert s.stats().pending == 0
     assert all(event.is_set() for event in events)
-    assert len(s._runtime.core.delayed.entries) < 1000
+    assert len(s._runtime.core.delayed) < 1000
     kept = [far.submit(nothing) for _ in range(1000)]
     assert s.stats().delayed == 1000
     s.check()
@@ -697,23 +689,22 @@ def test_f32_no_lock_is_held_while_user_code_runs():
         def __call__(self) -> None: ...
 
     gone: list[Any] = []
-    with Scheduler(2) as s:
+    clock = FakeClock()
+    with Scheduler(2, clock=clock) as s:
         said: list[Any] = []
         with occupied(s):
             job = s.submit(nothing)
             job.add_done_callback(lambda job: said.append(in_thread(lambda: s.submit(abs, -1).result(PATIENCE))()))
-        assert s.wait_idle(PATIENCE)
+        clock.advance(0)
         assert said == [1]
         with occupied(s, 2):
             held = s.options(delay=3600).submit(nothing_of, Curious(), word=Curious())
             s.snapshot()
             repr(held)
-            gate_free = in_thread(held.cancel)
-        assert gate_free() is True
-        assert s.wait_idle(PATIENCE)
+            cancelled = in_thread(held.cancel)
+        assert cancelled() is True
         s.submit(Curious()).result(PATIENCE)
-        s.submit(nothing).result(PATIENCE)
-        assert s.wait_idle(PATIENCE)
+        clock.advance(0)
     assert gone == [2, 2, 2]
 
 
@@ -823,16 +814,15 @@ def test_f51_a_loop_that_closes_first():
             await asyncio.get_running_loop().run_in_executor(None, started.wait)
             for wait in (*waits, via):
                 wait.cancel()
-            print(await asyncio.gather(*waits, via, return_exceptions=True))
+            ends = await asyncio.gather(*waits, via, return_exceptions=True)
+            print([type(end).__name__ for end in ends])
         asyncio.run(main())
         print(queued.cancelled(), running.running(), s.stats().pending)
         gate.set()
         print(running.result(), bool(s.shutdown()))
         """
     )
-    assert done.stdout == (
-        "[CancelledError(''), CancelledError(''), CancelledError('')]\nTrue True 0\nTrue True\n"
-    ).replace("CancelledError('')", "CancelledError()")
+    assert done.stdout == "['CancelledError', 'CancelledError', 'CancelledError']\nTrue True 0\nTrue True\n"
     assert done.stderr == ""
 
 
@@ -903,7 +893,7 @@ def test_f67_ended_jobs_are_forgotten(history: int):
             assert event.wait(PATIENCE)
         assert len(s.snapshot()) == history
         assert s._runtime.core.named == {}
-        assert len(s._runtime.core.delayed.entries) < 200
+        assert len(s._runtime.core.delayed) < 200
 
 
 def test_f68_schedulers_share_nothing():
