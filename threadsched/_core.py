@@ -162,7 +162,7 @@ class Core:
         return True
 
     def _give_back(self, job: Job[Any] | None) -> None:
-        """Undo a claim that an exception broke off between its steps: the job is pending again, or was never touched."""
+        """Undo a claim that an exception broke off: the job is pending again, or was never touched."""
         self.ready.untidy = True  # its entry may be gone; the next look rebuilds from the map
         if job is not None and job._state == "PENDING":
             self.pending[job._seq] = job
@@ -384,9 +384,10 @@ class Core:
 
 
 def _info(seq: int, options: Options, name: str, status: JobStatus, *rest: Any) -> JobInfo:
-    *times, place, error = rest
+    *known, place, error = rest
     id = seq if options.id is None else options.id
-    return JobInfo(id, options.name or name, status, *times, getattr(place, "name", None), error)
+    fields: tuple[Any, ...] = (id, options.name or name, status, *known, getattr(place, "name", None), error)
+    return JobInfo(*fields)
 
 
 def check_invariants(core: Core) -> None:
