@@ -52,7 +52,7 @@ class LazyQueue:
         self._ranking = ranking
         guarded = self.indexed or (ranking is not None and ranking.comparing)
         self._resting_push: Callable[[Entry], None] = self._guarded_push if guarded else self._insert
-        self.push = self._resting_push
+        self.push: Callable[[Entry], None] = self._resting_push
         self.pop: Callable[[], Entry | None] = self._guarded_pop if guarded else self._take
 
     def __len__(self) -> int:

@@ -26,19 +26,19 @@ state changes under both, the condition first.
 
 from __future__ import annotations
 
-import logging
 import concurrent.futures
+import logging
 import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 from threadsched import _errors, _log, _numbers
-from threadsched._locks import JobCondition
 from threadsched._records import JobInfo, JobStatus, Reason
 
 if TYPE_CHECKING:
     from contextvars import Context
 
+    from threadsched._locks import JobCondition
     from threadsched._options import Options
     from threadsched._runtime import Runtime
 
@@ -47,7 +47,7 @@ T = TypeVar("T")
 # The words of concurrent.futures, which its wait() and as_completed() look for in _state.
 _PENDING = "PENDING"
 _RUNNING = "RUNNING"
-_CANCELLED = "CANCELLED"
+CANCELLED = "CANCELLED"  # decided, and those who watch its condition not yet told
 _NOTIFIED = "CANCELLED_AND_NOTIFIED"
 _FINISHED = "FINISHED"
 
@@ -65,6 +65,7 @@ MOVES: dict[tuple[JobStatus, JobStatus], str] = {
 # What _place says of a PENDING job; of a RUNNING one it is the worker (or None, claimed by claim()).
 DELAYED = "delayed"
 READY = "ready"
+WAITING = "waiting"  # held back by a rule of its own, in no queue
 
 
 def task_name(fn: object) -> str:
@@ -82,7 +83,7 @@ def task_name(fn: object) -> str:
 class Attached:
     """What hangs on the few jobs that somebody waits for, watches, or asks to stop."""
 
-    __slots__ = ("callbacks", "condition", "error", "no_retry", "sleeper", "stop", "tokens", "trail")
+    __slots__ = ("callbacks", "condition", "error", "no_retry", "rules", "sleeper", "stop", "tokens", "trail")
 
     def __init__(self) -> None:
         self.tokens: list[Any] = []
@@ -95,6 +96,8 @@ class Attached:
         """``request_cancel`` was called."""
         self.sleeper: Any = None
         """The token on which the task itself sleeps in ``sleep()``."""
+        self.rules: tuple[Any, ...] = ()
+        """What may hold the job back and is told of its moves: see ``_core.Rule``."""
         self.trail: list[str] = []
         """Earlier attempts' failures, in words."""
         self.error: BaseException | None = None
@@ -163,6 +166,10 @@ class Job(concurrent.futures.Future[T], Generic[T]):
         "_state",
         "_submitted_at",
     )
+
+    # Given by the scheduler with the lock held, just before the job is accepted.
+    _seq: int
+    _key: Any
 
     _no_rank = 0  # what FifoPolicy's key reads: every job alike, so the submission number decides
 
@@ -280,7 +287,7 @@ class Job(concurrent.futures.Future[T], Generic[T]):
 
     def cancelled(self) -> bool:
         """Return True if the job ended CANCELLED."""
-        return self._state in (_CANCELLED, _NOTIFIED)
+        return self._state in (CANCELLED, _NOTIFIED)
 
     def running(self) -> bool:
         """Return True while the task runs."""
@@ -288,7 +295,7 @@ class Job(concurrent.futures.Future[T], Generic[T]):
 
     def done(self) -> bool:
         """Return True once the job has ended, however it did."""
-        return self._state in (_FINISHED, _CANCELLED, _NOTIFIED)
+        return self._state in (_FINISHED, CANCELLED, _NOTIFIED)
 
     def result(self, timeout: float | None = None) -> T:
         """Wait for the job to end and return its value, or raise what its last attempt raised.
@@ -348,23 +355,26 @@ class Job(concurrent.futures.Future[T], Generic[T]):
         if not self._runtime.wait_for_end(self, timeout):
             raise TimeoutError(f"{self!r} had not ended within {timeout} s")
         if self._state != _FINISHED:
-            raise concurrent.futures.CancelledError(f"{self!r}")
+            reason = self._result  # of a cancelled job: None, or the error that says why
+            raise concurrent.futures.CancelledError(f"{self!r}") if reason is None else reason.with_traceback(None)
 
     def _look_at_failure(self) -> types.TracebackType | None:
         failure: Failure = self._result
         failure.seen = True
         return failure.traceback
 
-    @property
-    def _condition(self) -> JobCondition:
-        """What ``wait`` and ``as_completed`` lock; who asks for it counts as having looked."""
-        if isinstance(self._result, Failure):
-            self._result.seen = True
-        return self._runtime.condition_of(self)
+    if not TYPE_CHECKING:  # a checker shall see Future's own attributes
 
-    @property
-    def _waiters(self) -> list[Any]:
-        return self._condition.waiters
+        @property
+        def _condition(self) -> JobCondition:
+            """What ``wait`` and ``as_completed`` lock; who asks for it counts as having looked."""
+            if isinstance(self._result, Failure):
+                self._result.seen = True
+            return self._runtime.condition_of(self)
+
+        @property
+        def _waiters(self) -> list[Any]:
+            return self._condition.waiters
 
     # ---------------------------------------------------------------- beyond Future
 
@@ -450,7 +460,9 @@ class Job(concurrent.futures.Future[T], Generic[T]):
         self._place = DELAYED
         self._state = _PENDING
 
-    def _cancel(self, name: str, now: float, *, orphaned: bool = False) -> None:
+    def _cancel(
+        self, name: str, now: float, reason: concurrent.futures.CancelledError | None = None, *, orphaned: bool = False
+    ) -> None:
         """PENDING → CANCELLED, or RUNNING → CANCELLED for a task that stopped itself or was left behind by a fork.
 
         Where a condition exists, its waiters have to be told under it: the state says so until then.
@@ -458,17 +470,18 @@ class Job(concurrent.futures.Future[T], Generic[T]):
         if self._state is not _PENDING and self._state is not _RUNNING:
             self._illegal("cancel")
         self._finished_at = now
+        self._result = reason
         self._fn = name
         self._args = self._kwargs = self._context = None
         attached = self._attached
         if attached is None or attached.condition is None or orphaned:
             self._state = _NOTIFIED
         else:
-            self._state = _CANCELLED
+            self._state = CANCELLED
 
     def _tell_cancelled(self) -> bool:
         """CANCELLED → CANCELLED_AND_NOTIFIED, for the one who may tell the waiters. Under the job's condition."""
-        if self._state is not _CANCELLED:
+        if self._state is not CANCELLED:
             return False
         self._state = _NOTIFIED
         return True
