@@ -4,6 +4,7 @@ All waiting is bounded by PATIENCE, which only a failing test reaches.
 """
 
 import contextlib
+import gc
 import logging
 import signal
 import threading
@@ -52,6 +53,16 @@ def occupied(scheduler: Scheduler, count: int = 1) -> Iterator[list[Job[Any]]]:
             gate.open()
 
 
+@contextlib.contextmanager
+def neighbours(s: Scheduler) -> Iterator[None]:
+    """Submit ordinary jobs before and after the block; all of them must run, and the books must balance."""
+    before = [s.submit(pow, 2, number) for number in range(3)]
+    yield
+    after = [s.submit(pow, 3, number) for number in range(3)]
+    assert [job.result(PATIENCE) for job in before + after] == [1, 2, 4, 1, 3, 9]
+    s.check()
+
+
 class Records(logging.Handler):
     """Keeps what the package's logger says as (level name, text), the traceback's text included."""
 
@@ -93,6 +104,17 @@ def end_of(thing: object) -> threading.Event:
     gone = threading.Event()
     weakref.finalize(thing, gone.set).atexit = False
     return gone
+
+
+@contextlib.contextmanager
+def uncollected() -> Iterator[None]:
+    """Keep the cyclic collector off inside the block, so that what is in a cycle stays."""
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 @contextlib.contextmanager
