@@ -14,7 +14,8 @@ PAGE = ROOT / "docs" / "design.md"
 
 def generator() -> ModuleType:
     spec = importlib.util.spec_from_file_location("generate_states", GENERATOR)
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
