@@ -141,7 +141,7 @@ class Waiting(Shared):
         due = self.core.next_due()
         return (
             asleep >= len(self.launched)
-            and not len(self.core.ready)
+            and (self.core.halted or not len(self.core.ready))
             and (due is None or due > now)
             and not self.core.outbox
             and all(until > now for until in self.sleepers.values())
