@@ -22,9 +22,7 @@ except ModuleNotFoundError:  # the tests that need it skip themselves
 else:
     # No deadline: what a thread switch costs is no property of the code under test.
     hypothesis.settings.register_profile("threadsched", deadline=None, print_blob=True)
-    hypothesis.settings.register_profile(
-        "threadsched-proof", deadline=None, print_blob=True, max_examples=2_000
-    )
+    hypothesis.settings.register_profile("threadsched-proof", deadline=None, print_blob=True, max_examples=2_000)
     hypothesis.settings.load_profile("threadsched-proof" if support.exhaustive() else "threadsched")
 
 

@@ -72,9 +72,7 @@ def faults(block: Block) -> str | None:
     if language != "python":
         return f"unknown kind of block {block.info!r}: say python, or one of {', '.join(sorted(READ_ONLY))}"
     if rest.startswith("no-run"):
-        return (
-            None if re.fullmatch(r"no-run: *\S.+", rest) else "no-run needs a reason: python no-run: REASON"
-        )
+        return None if re.fullmatch(r"no-run: *\S.+", rest) else "no-run needs a reason: python no-run: REASON"
     return None if rest in ("", "continued", "subprocess") else f"unknown words after python: {rest!r}"
 
 
@@ -138,9 +136,7 @@ ANCHOR = re.compile(r"<a\s[^>]*?(?:id|name)=\"(?P<id>[^\"]+)\"")
 def links(text: str) -> list[str]:
     """Return the targets of all links of a page, outside code."""
     prose = INLINE_CODE.sub("`code`", split(text)[0])
-    return [
-        match["target"] for pattern in (LINK, LINK_DEFINITION, HTML_LINK) for match in pattern.finditer(prose)
-    ]
+    return [match["target"] for pattern in (LINK, LINK_DEFINITION, HTML_LINK) for match in pattern.finditer(prose)]
 
 
 def anchors(text: str) -> set[str]:

@@ -11,9 +11,7 @@ from tests.support import ROOT
 
 # The package and every module of it that users import by name.
 PUBLIC = ["threadsched"] + [
-    f"threadsched.{path.stem}"
-    for path in sorted((ROOT / "threadsched").glob("*.py"))
-    if not path.stem.startswith("_")
+    f"threadsched.{path.stem}" for path in sorted((ROOT / "threadsched").glob("*.py")) if not path.stem.startswith("_")
 ]
 
 # What stands in a module's namespace without being an export of it.

@@ -23,6 +23,7 @@ from typing import Any, TypeAlias
 from threadsched._errors import DuplicateJobError, InvariantError
 from threadsched._heap import STRUCTURES, Entry, LazyQueue
 from threadsched._job import DELAYED, READY, Failure, Job
+from threadsched._options import Options
 from threadsched._policy import BeforeRaisedError, Ranking
 from threadsched._records import JobInfo, JobStatus
 
@@ -60,15 +61,17 @@ class Core:
         self.entering: Job[Any] | None = None  # has a heap entry and is not in the map yet: no sweep now
         self.dead_delayed = 0  # entries of the delayed heap whose job was cancelled
         self.done = self.failed = self.cancelled = self.retries = 0
-        self._ended: dict[int | str, tuple[Any, ...]] = {}  # id -> the fields of a JobInfo
-        self._ended_order: deque[int | str] = deque()
+        self._ended: deque[tuple[Any, ...]] = deque(maxlen=self.history)  # the fields of a JobInfo, oldest first
+        self._ended_ids: dict[str, tuple[int, tuple[Any, ...]]] = {}  # id -> (how many had ended then, record)
 
     # ---------------------------------------------------------------- in
 
     def reserve(self, job: Job[Any], id: str) -> None:
         """Take a user's id for a job about to enter, or raise DuplicateJobError."""
-        if id in self._ended:
-            raise DuplicateJobError(f"id {id!r} belongs to a job in the history; ids are unique among live and recent jobs")
+        if self._remembered(id) is not None:
+            raise DuplicateJobError(
+                f"id {id!r} belongs to a job in the history; ids are unique among live and recent jobs"
+            )
         if self.named.setdefault(id, job) is not job:  # one C call: of two that race, one gets the name
             raise DuplicateJobError(f"id {id!r} belongs to a live job")
 
@@ -85,7 +88,11 @@ class Core:
             return False
         job._place = DELAYED
         self.delayed.push((job._run_at, seq))
-        return bool(self.delayed.entries[0][1] == seq)
+        return self._heads_delayed(seq)
+
+    def _heads_delayed(self, seq: int) -> bool:
+        first = self.delayed.first()
+        return first is not None and first[1] == seq
 
     # ---------------------------------------------------------------- on
 
@@ -95,18 +102,22 @@ class Core:
             self.repair()
         moved = 0
         delayed, pending = self.delayed, self.pending
-        entries = delayed.entries
-        while entries and entries[0][0] <= now:
-            seq = delayed.pop()[1]
-            if seq not in pending:
+        while (first := delayed.first()) is not None and first[0] <= now:
+            entry = delayed.pop()
+            if entry is None:
+                continue  # a finalizer swept it away after the look
+            due, seq = entry
+            if due > now:
+                delayed.push(entry)  # likewise, and the next one came instead
+            elif seq not in pending:
                 self.dead_delayed -= 1
-                continue
-            # No call from the look above to the store below: nobody can cancel in between on this thread, so
-            # dead_delayed stays exact.
-            job = pending[seq]
-            job._place = READY
-            self._push_ready(job._key, seq)
-            moved += 1
+            else:
+                # No call from the look above to the store below: nobody can cancel in between on this thread, so
+                # dead_delayed stays exact.
+                job = pending[seq]
+                job._place = READY
+                self._push_ready(job._key, seq)
+                moved += 1
         return moved
 
     def _push_ready(self, key: object, seq: int) -> None:
@@ -124,8 +135,8 @@ class Core:
             return None
         job = None
         try:
-            while ready.entries:
-                seq = ready.pop()[1]
+            while (entry := ready.pop()) is not None:
+                seq = entry[1]
                 job = pending.get(seq)
                 # Linearization point of a claim: this pop, and nothing else, decides against a cancel.
                 if job is not None and pending.pop(seq, None) is not None:
@@ -151,7 +162,7 @@ class Core:
         return True
 
     def _give_back(self, job: Job[Any] | None) -> None:
-        """Undo a claim that an exception broke off between its steps: the job is pending again, or was never touched."""
+        """Undo a claim that an exception broke off: the job is pending again, or was never touched."""
         self.ready.untidy = True  # its entry may be gone; the next look rebuilds from the map
         if job is not None and job._state == "PENDING":
             self.pending[job._seq] = job
@@ -188,7 +199,7 @@ class Core:
         self.retries += 1
         self.delayed.push((run_at, seq))
         self.pending[seq] = job
-        return bool(self.delayed.entries[0][1] == seq)
+        return self._heads_delayed(seq)
 
     def stop(self, job: Job[Any], name: str, now: float) -> bool:
         """RUNNING → CANCELLED, for a task that left by ``check_cancelled``."""
@@ -235,10 +246,10 @@ class Core:
     def sweep(self) -> None:
         """Filter a heap in which the dead outnumber the living: O(1) amortised per cancel."""
         delayed, ready = self.delayed, self.ready
-        excess = len(delayed.entries) + len(ready.entries) - 2 * len(self.pending)
+        excess = len(delayed) + len(ready) - 2 * len(self.pending)
         if excess <= SWEEP_SLACK or self.entering is not None:
             return  # few dead; or a submission further down this stack has an entry in a heap and none in the map
-        if self.dead_delayed * 2 > len(delayed.entries):
+        if self.dead_delayed * 2 > len(delayed):
             delayed.keep(self.pending)
             self.dead_delayed = 0
         else:
@@ -262,14 +273,15 @@ class Core:
         delayed, pending = self.delayed, self.pending
         if delayed.untidy:
             self.repair()
-        while delayed.entries:
-            rank, seq = delayed.entries[0]
-            if seq in pending:
-                due: float = rank
+        while (first := delayed.first()) is not None:
+            if first[1] in pending:
+                due: float = first[0]
                 return due
             entry = delayed.pop()
+            if entry is None:
+                continue
             if entry[1] in pending:
-                delayed.push(entry)  # a finalizer submitted between the look and the pop
+                delayed.push(entry)  # a finalizer changed the head between the look and the pop
             else:
                 self.dead_delayed -= 1
         return None
@@ -306,52 +318,76 @@ class Core:
     # ---------------------------------------------------------------- history
 
     def _remember(self, job: Job[Any], status: JobStatus, error: str | None) -> None:
-        """Keep a small record of an ended job, and forget the oldest; drop its claim on its name."""
-        id = job._options.id
-        if id is None:
-            id = job._seq
-        else:
-            self.named.pop(id, None)
-        if self.history:
-            self._ended[id] = (
-                id,
-                job._options.name or job._fn,
-                status,
-                job._priority,
-                job._attempts,
-                job._submitted_at,
-                job._run_at,
-                job._started_at,
-                job._finished_at,
-                getattr(job._place, "name", None),
-                error,
-            )
-            order = self._ended_order
-            order.append(id)
-            if len(order) > self.history:
-                self._ended.pop(order.popleft(), None)
+        """Keep a small record of an ended job; the oldest falls out by itself. Ends its claim on its id."""
+        options = job._options
+        record = (
+            job._seq,
+            options,
+            job._fn,
+            status,
+            job._priority,
+            job._attempts,
+            job._submitted_at,
+            job._run_at,
+            job._started_at,
+            job._finished_at,
+            job._place,
+            error,
+        )
+        self._ended.append(record)
+        if options.id is not None:
+            self._remember_id(options.id, record)
+
+    def _remember_id(self, id: str, record: tuple[Any, ...]) -> None:
+        """Index a record by the user's id. Expired ones are swept when they could outnumber the others."""
+        self.named.pop(id, None)
+        self._ended_ids[id] = (self.done + self.failed + self.cancelled, record)
+        if len(self._ended_ids) > 2 * self.history:
+            for known in list(self._ended_ids):
+                if self._remembered(known) is None:
+                    self._ended_ids.pop(known, None)
+
+    def _remembered(self, id: int | str) -> tuple[Any, ...] | None:
+        """Return the record of an ended job: O(1) by an id of the user's, O(history) by a number."""
+        if type(id) is str:
+            number, record = self._ended_ids.get(id, (None, None))
+            if number is None or self.done + self.failed + self.cancelled - number >= self.history:
+                return None
+            return record
+        for record in list(self._ended):
+            if record[0] == id and record[1].id is None:
+                return record
+        return None
 
     def find(self, id: int | str) -> Job[Any] | None:
         """Return the live job with this id."""
         if type(id) is str:
             return self.named.get(id)
-        return self.pending.get(id) or self.running.get(id)  # type: ignore[arg-type]  # ids are ints or strs
+        job = self.pending.get(id) or self.running.get(id)  # type: ignore[arg-type]  # ids are ints or strs
+        return None if job is None or job._options.id is not None else job
 
     def status_of(self, id: int | str) -> JobStatus | None:
         """Return the status of a live or remembered job."""
         job = self.find(id)
         if job is not None:
             return job.status
-        record = self._ended.get(id)
-        return None if record is None else record[2]
+        record = self._remembered(id)
+        return None if record is None else record[3]
 
     def ended(self) -> list[JobInfo]:
         """Return the history, oldest first."""
-        return [JobInfo(*self._ended[id]) for id in list(self._ended_order) if id in self._ended]
+        return [_info(*record) for record in list(self._ended)]
 
     def check_invariants(self) -> None:
         """Raise InvariantError on the first broken one. O(n log n); for tests and ``check()``."""
         check_invariants(self)
+
+
+def _info(seq: int, options: Options, name: str, status: JobStatus, *rest: Any) -> JobInfo:
+    *known, place, error = rest
+    id = seq if options.id is None else options.id
+    fields: tuple[Any, ...] = (id, options.name or name, status, *known, getattr(place, "name", None), error)
+    return JobInfo(*fields)
 
 
 def check_invariants(core: Core) -> None:
@@ -370,22 +406,22 @@ def check_invariants(core: Core) -> None:
         require(job._seq == seq, f"{job!r} stands under the number {seq}")
         require(job.status is JobStatus.RUNNING, f"{job!r} is in the running map")
     for id, job in core.named.items():
-        require(core.find(job._seq) is job, f"the id {id!r} belongs to a job that is not live")
+        require(
+            (core.pending.get(job._seq) or core.running.get(job._seq)) is job,
+            f"the id {id!r} belongs to a job that is not live",
+        )
     for queue, place in ((core.delayed, DELAYED), (core.ready, READY)):
         if queue.untidy:
             continue  # will be rebuilt before anybody looks
-        entries = list(queue.entries)
+        entries = queue.entries()
         live = [seq for _, seq in entries if seq in core.pending]
-        require(len(set(live)) == len(live), f"a job stands twice in the {place} heap")
+        require(len(set(live)) == len(live), f"a job stands twice in the {place} queue")
         require(
             set(live) == {seq for seq, job in core.pending.items() if job._place is place},
-            f"the {place} heap does not hold the {place} jobs",
+            f"the {place} queue does not hold the {place} jobs",
         )
-        if queue.indexed or not core.ranking.comparing:
-            for child in range(1, len(entries)):
-                parent = child - 1 if queue.indexed else (child - 1) // 2
-                require(not entries[child] < entries[parent], f"the {place} heap is out of order at {child}")
+        require(core.ranking.comparing or queue.in_order(), f"the {place} queue is out of order")
         if place is DELAYED:
             require(core.dead_delayed == len(entries) - len(live), "the count of dead delayed entries is off")
     require(min(core.done, core.failed, core.cancelled, core.retries) >= 0, "a counter is negative")
-    require(len(core._ended_order) <= max(core.history, 0), "the history is longer than it may be")
+    require(len(core._ended) <= core.history, "the history is longer than it may be")

@@ -20,8 +20,11 @@ class SchedulerClosedError(ThreadschedError, RuntimeError):
 
 
 class InterpreterExitRuntimeError(SchedulerClosedError):
-    """Raised instead once the exiting interpreter has closed the door. Its name ends as the standard library's error
-    for the same, so who searches a log for ``RuntimeError: cannot schedule new futures`` finds it."""
+    """Raised instead once the exiting interpreter has closed the door.
+
+    Its name ends as the standard library's error for the same, so who searches a log for ``RuntimeError: cannot
+    schedule new futures`` finds it.
+    """
 
 
 class BrokenSchedulerError(ThreadschedError, concurrent.futures.BrokenExecutor):
@@ -41,15 +44,17 @@ class IllegalMoveError(ThreadschedError, concurrent.futures.InvalidStateError):
 
 
 class JobStoppedError(ThreadschedError, concurrent.futures.CancelledError):
-    """Raised by ``current_job().check_cancelled()`` once a stop was requested; leaving the task by it ends the
-    job CANCELLED."""
+    """Raised by ``current_job().check_cancelled()`` once a stop was requested.
+
+    A task that lets it out ends CANCELLED.
+    """
 
 
 class InvariantError(ThreadschedError, AssertionError):
     """Raised by ``Scheduler.check()`` when the bookkeeping contradicts itself, which is a bug of ours."""
 
 
-class RetryAfter(ThreadschedError):  # noqa: N818 -- an instruction to the scheduler that a task raises
+class RetryAfter(ThreadschedError):
     """Raised by a task to fail this attempt and to set the pause before the next one exactly.
 
     The job needs retries left; without them it ends FAILED with this error.

@@ -27,17 +27,18 @@ state changes under both, the condition first.
 from __future__ import annotations
 
 import concurrent.futures
+import logging
 import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 from threadsched import _errors, _log, _numbers
-from threadsched._locks import JobCondition
 from threadsched._records import JobInfo, JobStatus, Reason
 
 if TYPE_CHECKING:
     from contextvars import Context
 
+    from threadsched._locks import JobCondition
     from threadsched._options import Options
     from threadsched._runtime import Runtime
 
@@ -46,7 +47,7 @@ T = TypeVar("T")
 # The words of concurrent.futures, which its wait() and as_completed() look for in _state.
 _PENDING = "PENDING"
 _RUNNING = "RUNNING"
-_CANCELLED = "CANCELLED"
+CANCELLED = "CANCELLED"  # decided, and those who watch its condition not yet told
 _NOTIFIED = "CANCELLED_AND_NOTIFIED"
 _FINISHED = "FINISHED"
 
@@ -122,7 +123,7 @@ class Failure:
             error = self.error
             error.__traceback__ = self.traceback
             _log.report(
-                _log.logging.ERROR,
+                logging.ERROR,
                 "job %r (%s) failed after %d attempt(s) and nobody asked for its result: %s",
                 self.id,
                 self.name,
@@ -162,6 +163,10 @@ class Job(concurrent.futures.Future[T], Generic[T]):
         "_state",
         "_submitted_at",
     )
+
+    # Given by the scheduler with the lock held, just before the job is accepted.
+    _seq: int
+    _key: Any
 
     _no_rank = 0  # what FifoPolicy's key reads: every job alike, so the submission number decides
 
@@ -279,7 +284,7 @@ class Job(concurrent.futures.Future[T], Generic[T]):
 
     def cancelled(self) -> bool:
         """Return True if the job ended CANCELLED."""
-        return self._state in (_CANCELLED, _NOTIFIED)
+        return self._state in (CANCELLED, _NOTIFIED)
 
     def running(self) -> bool:
         """Return True while the task runs."""
@@ -287,7 +292,7 @@ class Job(concurrent.futures.Future[T], Generic[T]):
 
     def done(self) -> bool:
         """Return True once the job has ended, however it did."""
-        return self._state in (_FINISHED, _CANCELLED, _NOTIFIED)
+        return self._state in (_FINISHED, CANCELLED, _NOTIFIED)
 
     def result(self, timeout: float | None = None) -> T:
         """Wait for the job to end and return its value, or raise what its last attempt raised.
@@ -354,16 +359,18 @@ class Job(concurrent.futures.Future[T], Generic[T]):
         failure.seen = True
         return failure.traceback
 
-    @property
-    def _condition(self) -> JobCondition:
-        """What ``wait`` and ``as_completed`` lock; who asks for it counts as having looked."""
-        if isinstance(self._result, Failure):
-            self._result.seen = True
-        return self._runtime.condition_of(self)
+    if not TYPE_CHECKING:  # a checker shall see Future's own attributes
 
-    @property
-    def _waiters(self) -> list[Any]:
-        return self._condition.waiters
+        @property
+        def _condition(self) -> JobCondition:
+            """What ``wait`` and ``as_completed`` lock; who asks for it counts as having looked."""
+            if isinstance(self._result, Failure):
+                self._result.seen = True
+            return self._runtime.condition_of(self)
+
+        @property
+        def _waiters(self) -> list[Any]:
+            return self._condition.waiters
 
     # ---------------------------------------------------------------- beyond Future
 
@@ -415,7 +422,7 @@ class Job(concurrent.futures.Future[T], Generic[T]):
         raise _errors.IllegalMoveError(f"cannot {move} {self!r}")
 
     def _claim(self, now: float, place: object) -> None:
-        if self._state != _PENDING:
+        if self._state is not _PENDING:
             self._illegal("claim")
         self._place = place
         self._started_at = now
@@ -423,7 +430,7 @@ class Job(concurrent.futures.Future[T], Generic[T]):
         self._state = _RUNNING
 
     def _finish(self, result: T, name: str, now: float) -> None:
-        if self._state != _RUNNING:
+        if self._state is not _RUNNING:
             self._illegal("finish")
         self._finished_at = now
         self._result = result
@@ -432,7 +439,7 @@ class Job(concurrent.futures.Future[T], Generic[T]):
         self._state = _FINISHED
 
     def _fail(self, failure: Failure, now: float) -> None:
-        if self._state != _RUNNING and self._state != _PENDING:
+        if self._state is not _RUNNING and self._state is not _PENDING:
             self._illegal("fail")
         self._finished_at = now
         self._result = failure
@@ -442,7 +449,7 @@ class Job(concurrent.futures.Future[T], Generic[T]):
         self._state = _FINISHED
 
     def _retry(self, run_at: float, key: object) -> None:
-        if self._state != _RUNNING:
+        if self._state is not _RUNNING:
             self._illegal("retry")
         self._run_at = run_at
         self._key = key
@@ -454,7 +461,7 @@ class Job(concurrent.futures.Future[T], Generic[T]):
 
         Where a condition exists, its waiters have to be told under it: the state says so until then.
         """
-        if self._state != _PENDING and self._state != _RUNNING:
+        if self._state is not _PENDING and self._state is not _RUNNING:
             self._illegal("cancel")
         self._finished_at = now
         self._fn = name
@@ -463,11 +470,11 @@ class Job(concurrent.futures.Future[T], Generic[T]):
         if attached is None or attached.condition is None or orphaned:
             self._state = _NOTIFIED
         else:
-            self._state = _CANCELLED
+            self._state = CANCELLED
 
     def _tell_cancelled(self) -> bool:
         """CANCELLED → CANCELLED_AND_NOTIFIED, for the one who may tell the waiters. Under the job's condition."""
-        if self._state != _CANCELLED:
+        if self._state is not CANCELLED:
             return False
         self._state = _NOTIFIED
         return True

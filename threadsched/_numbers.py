@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime
 import math
 import numbers
+from typing import Any
 
 
 def describe(value: object) -> str:
@@ -20,13 +21,13 @@ def describe(value: object) -> str:
     return text if len(text) <= 120 else text[:117] + "..."
 
 
-def real(name: str, value: object) -> float:
+def real(name: str, value: Any) -> float:
     """Return a real number that is not NaN; an int stays an int."""
     if type(value) is int:
         return value
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise TypeError(f"{name} must be a real number, not {describe(value)}")
-    number = int(value) if isinstance(value, int) else float(value)
+    number: float = int(value) if isinstance(value, numbers.Integral) else float(value)
     if number != number:
         raise ValueError(f"{name} must not be NaN")
     return number

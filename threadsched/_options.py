@@ -4,11 +4,27 @@ from __future__ import annotations
 
 import difflib
 from datetime import timedelta
+from typing import TypedDict
 
 from threadsched import _numbers
 from threadsched._retry import Retry
 
 _UNSET = object()
+
+Seconds = float | timedelta
+
+
+class JobOptions(TypedDict, total=False):
+    """The options of a job, as a type checker sees them; ``Scheduler.options`` says what they mean."""
+
+    id: str | None
+    name: str | None
+    delay: Seconds
+    priority: float
+    retries: int
+    backoff: Seconds
+    retry: Retry | None
+    context: bool
 
 
 class Options:
@@ -50,14 +66,13 @@ def _checked_retry(retries: object, backoff: object, retry: object) -> Retry | N
 
 def make_options(given: dict[str, object]) -> Options:
     """Check keyword options; an unknown one is a TypeError that names it and what was probably meant."""
+    known = JobOptions.__annotations__
     for name in given:
-        if name not in Options.__slots__ and name not in ("retries", "backoff"):
-            close = difflib.get_close_matches(name, [*Options.__slots__, "retries", "backoff"], 1)
+        if name not in known:
+            close = difflib.get_close_matches(name, known, 1)
             hint = f"; did you mean {close[0]!r}?" if close else ""
             raise TypeError(f"unknown job option {name!r}{hint}")
     return Options(**given)
 
 
 DEFAULTS = Options()
-
-Seconds = float | timedelta

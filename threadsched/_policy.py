@@ -176,7 +176,7 @@ class Ranked:
         try:
             # One call decides: the earlier submission goes first unless the later one is before it.
             if a._seq < b._seq:
-                return not ranking.policy.before(b, a)  # type: ignore[union-attr]
+                return not bool(ranking.policy.before(b, a))  # type: ignore[union-attr]
             return bool(ranking.policy.before(a, b))  # type: ignore[union-attr]
         except Exception as error:
             ranking.faults.append(error.with_traceback(None))

@@ -28,8 +28,11 @@ class JobStatus(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """Counts of one instant: ``submitted == pending + running + done + failed + cancelled`` and
-    ``pending == delayed + ready + waiting`` hold in every snapshot."""
+    """Counts of one instant.
+
+    ``submitted == pending + running + done + failed + cancelled`` and ``pending == delayed + ready + waiting`` hold in
+    every snapshot.
+    """
 
     workers: int
     """Live worker threads."""

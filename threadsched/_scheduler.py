@@ -12,17 +12,16 @@ import os
 import weakref
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Literal, NoReturn, ParamSpec, TypeVar
+from typing import Any, Literal, NoReturn, ParamSpec, TypeVar, Unpack
 
 from threadsched import _exit, _inspect, _numbers
 from threadsched._clock import Clock, MonotonicClock, VirtualClock
 from threadsched._core import DRAINS
 from threadsched._heap import STRUCTURES
 from threadsched._job import Job
-from threadsched._options import DEFAULTS, Options, Seconds, make_options
+from threadsched._options import DEFAULTS, JobOptions, Options, Seconds, make_options
 from threadsched._policy import OrderingPolicy, PriorityPolicy, Ranking
 from threadsched._records import JobInfo, JobStatus, ShutdownReport, Stats
-from threadsched._retry import Retry
 from threadsched._runtime import Runtime
 
 P = ParamSpec("P")
@@ -114,30 +113,20 @@ class Scheduler(concurrent.futures.Executor):
         """
         return self._runtime.submit(fn, args, kwargs, DEFAULTS)
 
-    def options(
-        self,
-        *,
-        id: str | None = None,
-        name: str | None = None,
-        delay: Seconds = 0,
-        priority: float = 5,
-        retries: int | None = None,
-        backoff: Seconds | None = None,
-        retry: Retry | None = None,
-        context: bool = True,
-        **unknown: Any,
-    ) -> Submitter:
+    def options(self, **options: Unpack[JobOptions]) -> Submitter:
         """Return an executor that submits to this scheduler with these job options.
 
-        Args:
-            id: a str, unique among live and remembered jobs; None means the submission number, an int.
-            name: what logs and records call it; None means the task's qualified name.
-            delay: seconds, or a ``timedelta``, until it may start; 0 means now.
-            priority: a real number; the lower runs first.
-            retries: extra starts allowed after a failure, an int of at least 0; None means 0.
-            backoff: the pause before the first retry in seconds (0.01 by default), doubled for each further one.
-            retry: a :class:`Retry`, which says more; not together with ``retries`` or ``backoff``.
-            context: whether the task sees the submitter's context variables; False gives it an empty context.
+        The options, all of them optional:
+
+        - ``id``: a str, unique among live and remembered jobs; otherwise the submission number, an int.
+        - ``name``: what logs and records call it; otherwise the task's qualified name.
+        - ``delay``: seconds, or a ``timedelta``, until it may start; 0, the default, means now.
+        - ``priority``: a real number, 5 by default; the lower runs first.
+        - ``retries``: extra starts allowed after a failure, an int of at least 0, the default.
+        - ``backoff``: the pause before the first retry in seconds (0.01 by default), doubled for each further one.
+        - ``retry``: a :class:`Retry`, which says more; not together with ``retries`` or ``backoff``.
+        - ``context``: whether the task sees the submitter's context variables, True by default; False gives it an
+          empty context.
 
         Raises:
             TypeError: an unknown option, or a value of another type.
@@ -145,11 +134,7 @@ class Scheduler(concurrent.futures.Executor):
 
         Cost: a few microseconds; keep the result for jobs that are alike.
         """
-        given: dict[str, object] = {"id": id, "name": name, "delay": delay, "priority": priority, "context": context}
-        for key, value in (("retries", retries), ("backoff", backoff), ("retry", retry)):
-            if value is not None:
-                given[key] = value
-        return Submitter(self._runtime, make_options(given | unknown))
+        return Submitter(self._runtime, make_options(dict(options)))
 
     # ---------------------------------------------------------------- work out
 
@@ -170,13 +155,13 @@ class Scheduler(concurrent.futures.Executor):
 
     def status_of(self, job_id: int | str) -> JobStatus | None:
         """Return the status of a live or remembered job; None if it is not known. O(1)."""
-        known = _checked_id(job_id)
+        known = checked_id(job_id)
         with self._runtime.lock:
             return self._runtime.core.status_of(known)
 
     def get(self, job_id: int | str) -> Job[Any] | None:
         """Return the live job with this id; None if there is none, or it has ended. O(1)."""
-        known = _checked_id(job_id)
+        known = checked_id(job_id)
         with self._runtime.lock:
             return self._runtime.core.find(known)
 
@@ -293,7 +278,7 @@ class Submitter(concurrent.futures.Executor):
         self._options = options
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Job[T]:
-        """Accept ``fn(*args, **kwargs)`` with these options; as ``Scheduler.submit``, and
+        """Accept ``fn(*args, **kwargs)`` with these options; as ``Scheduler.submit``.
 
         Raises:
             DuplicateJobError: the ``id`` belongs to a live or remembered job. It is a ValueError.
@@ -316,7 +301,7 @@ def _bind(initializer: Callable[..., object], initargs: tuple[Any, ...]) -> Call
     return call
 
 
-def _checked_id(job_id: object) -> int | str:
+def checked_id(job_id: object) -> int | str:
     if type(job_id) is int or type(job_id) is str:
         return job_id
     if isinstance(job_id, str):
