@@ -30,18 +30,18 @@ class Before:
 
 @both
 def test_due_newcomer_is_ready_and_a_later_one_delayed(queue: str):
-    """A job without delay is in the ready heap at once; one with a delay in the delayed heap alone."""
+    """A job without delay is in the ready queue at once; one with a delay in the delayed queue alone."""
     driver = Driver(queue)
     now, later = driver.submit(), driver.submit(delay=3)
     assert (now._place, later._place) == (READY, DELAYED)
-    assert [seq for _, seq in driver.core.ready.entries] == [now.seq]
-    assert [seq for _, seq in driver.core.delayed.entries] == [later.seq]
+    assert [seq for _, seq in driver.core.ready.entries()] == [now.seq]
+    assert [seq for _, seq in driver.core.delayed.entries()] == [later.seq]
     driver.check()
 
 
 @both
 def test_stepped_newcomer_waits_for_the_next_promotion(queue: str):
-    """In the stepped form every newcomer goes through the delayed heap, however due it is."""
+    """In the stepped form every newcomer goes through the delayed queue, however due it is."""
     driver = Driver(queue, stepped=True)
     job = driver.submit()
     assert job._place is DELAYED
@@ -146,7 +146,7 @@ def test_claim_moves_one_job_to_running(queue: str):
 
 @both
 def test_claim_skips_the_dead(queue: str):
-    """Cancelled jobs that still stand in the ready heap are passed over."""
+    """Cancelled jobs that still stand in the ready queue are passed over."""
     driver = Driver(queue)
     jobs = [driver.submit() for _ in range(5)]
     for job in jobs[:3]:
@@ -428,7 +428,7 @@ def test_a_hundred_thousand_cancels_leave_no_entries(queue: str, delay: float):
         if job not in chosen:
             assert core.cancel(job, "nothing", 0.0) is not None
     heap = core.delayed if delay else core.ready
-    assert len(heap.entries) <= 2 * len(kept) + SWEEP_SLACK + 1
+    assert len(heap) <= 2 * len(kept) + SWEEP_SLACK + 1
     assert sweeps <= 2 * math.log2(total)  # each sweep halves: constant time for each cancel
     driver.check()
     driver.promote(10)
@@ -441,9 +441,9 @@ def test_few_dead_entries_are_left_alone():
     jobs = [driver.submit() for _ in range(SWEEP_SLACK + 1)]
     for job in jobs[:-1]:
         driver.cancel(job)
-    assert len(driver.core.ready.entries) == SWEEP_SLACK + 1
+    assert len(driver.core.ready) == SWEEP_SLACK + 1
     driver.cancel(jobs[-1])
-    assert len(driver.core.ready.entries) == 0
+    assert len(driver.core.ready) == 0
 
 
 def test_no_sweep_while_a_submission_is_between_heap_and_map():
@@ -453,10 +453,10 @@ def test_no_sweep_while_a_submission_is_between_heap_and_map():
     driver.core.entering = jobs[0]
     for job in jobs:
         driver.cancel(job)
-    assert len(driver.core.ready.entries) == SWEEP_SLACK + 1
+    assert len(driver.core.ready) == SWEEP_SLACK + 1
     driver.core.entering = None
     driver.core.sweep()
-    assert len(driver.core.ready.entries) == 0
+    assert len(driver.core.ready) == 0
 
 
 # ---------------------------------------------------------------- the next time
@@ -475,7 +475,7 @@ def test_next_due_is_the_earliest_living(queue: str):
     assert driver.core.next_due() == 3
     driver.cancel(jobs[0])
     assert driver.core.next_due() is None
-    assert (driver.core.dead_delayed, len(driver.core.delayed.entries)) == (0, 0)
+    assert (driver.core.dead_delayed, len(driver.core.delayed)) == (0, 0)
 
 
 def test_next_due_puts_back_what_is_not_dead():
@@ -508,8 +508,9 @@ def test_damage_is_repaired_from_the_map(queue: str, heal: str):
     delayed = [driver.submit(delay=delay) for delay in (3, 1)]
     driver.cancel(ready[0])
     core = driver.core
-    core.delayed.entries.clear()
-    core.ready.entries.clear()
+    for damaged in (core.delayed, core.ready):
+        damaged.lane.clear()
+        damaged.heap.clear()
     core.ready.push((7, ready[2].seq))
     core.delayed.untidy = core.ready.untidy = True
     driver.check()  # nobody looks before the repair, so the audit does not either
@@ -593,7 +594,7 @@ def test_rerank_leaves_dead_entries_behind():
     jobs = [driver.submit() for _ in range(3)]
     driver.cancel(jobs[1])
     driver.core.rerank(Ranking(FifoPolicy()), {})
-    assert len(driver.core.ready.entries) == 2
+    assert len(driver.core.ready) == 2
 
 
 @both
@@ -631,6 +632,7 @@ def test_history_is_bounded_and_forgets_the_oldest():
     assert driver.core.status_of("job 1") is None
     assert driver.core.status_of("job 2") is JobStatus.DONE
     assert len(driver.core._ended) == 3
+    assert driver.core.status_of("job 0") is None
     driver.check()
 
 
@@ -805,11 +807,10 @@ def elsewhere(driver: Driver) -> None:
 
 
 def mixed_up(driver: Driver) -> None:
-    entries = driver.core.ready.entries
-    if driver.core.ready.indexed:
-        entries._lists[0].reverse()
-    else:
-        entries.reverse()
+    ready = driver.core.ready
+    part = ready.heap._lists[0] if ready.indexed else ready.lane
+    ready.push((9, 0))  # a dead one more
+    part.reverse()
 
 
 def wrong_number(driver: Driver) -> None:
@@ -845,7 +846,8 @@ def stale_name(driver: Driver) -> None:
 
 
 def lost_entry(driver: Driver) -> None:
-    driver.core.ready.entries.pop()
+    ready = driver.core.ready
+    (ready.lane or ready.heap).pop()
 
 
 def lost_delayed_entry(driver: Driver) -> None:
@@ -861,7 +863,7 @@ def negative(driver: Driver) -> None:
 
 
 def long_history(driver: Driver) -> None:
-    driver.core.history = 0
+    driver.core.history = 1
 
 
 DAMAGES: dict[Callable[[Driver], None], str] = {
@@ -872,11 +874,11 @@ DAMAGES: dict[Callable[[Driver], None], str] = {
     pending_in_running: "is in the running map",
     nowhere: "is pending at 'nowhere'",
     stale_name: "'stale' belongs to a job that is not live",
-    twice: "stands twice in the ready heap",
-    elsewhere: "the delayed heap does not hold the delayed jobs",
-    lost_entry: "the ready heap does not hold the ready jobs",
-    lost_delayed_entry: "the delayed heap does not hold the delayed jobs",
-    mixed_up: "the ready heap is out of order",
+    twice: "stands twice in the ready queue",
+    elsewhere: "the delayed queue does not hold the delayed jobs",
+    lost_entry: "the ready queue does not hold the ready jobs",
+    lost_delayed_entry: "the delayed queue does not hold the delayed jobs",
+    mixed_up: "the ready queue is out of order",
     miscounted: "dead delayed entries is off",
     negative: "a counter is negative",
     long_history: "the history is longer",

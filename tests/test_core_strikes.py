@@ -127,7 +127,8 @@ def crowded(scene: Scene, place: int, **options: Any) -> Callable[[], object]:
 def damaged(scene: Scene) -> Callable[[], object]:
     core = scene.driver.core
     core.delayed.untidy = core.ready.untidy = True
-    core.delayed.entries.clear()
+    core.delayed.lane.clear()
+    core.delayed.heap.clear()
     return core.repair
 
 
@@ -227,7 +228,7 @@ def test_core_survives_a_strike(queue: str, operation: str, strike: str, monkeyp
 def test_strikes_are_noticed():
     """The check at the end of a scene does notice a job that was lost from its heap, from its map, or twice ended."""
     for damage in (
-        lambda core: core.ready.entries.pop(),
+        lambda core: [core.ready.pop() for _ in range(2)],  # the first is dead
         lambda core: core.pending.popitem(),
         lambda core: core.running.popitem(),
     ):
