@@ -104,7 +104,13 @@ def test_dead_heads_are_dropped_by_a_promotion(queue: str):
     driver.check()
 
 
-JOBS = [{"priority": 5, "delay": 3}, {"priority": 1, "delay": 9}, {"priority": 5}, {"priority": -2.5, "delay": 9}, {"priority": 1}]
+JOBS = [
+    {"priority": 5, "delay": 3},
+    {"priority": 1, "delay": 9},
+    {"priority": 5},
+    {"priority": -2.5, "delay": 9},
+    {"priority": 1},
+]
 
 
 @both

@@ -13,7 +13,15 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from tests.support import exhaustive
-from threadsched import DuplicateJobError, FifoPolicy, Job, JobStatus, OldestDuePolicy, PriorityPolicy, SchedulerClosedError
+from threadsched import (
+    DuplicateJobError,
+    FifoPolicy,
+    Job,
+    JobStatus,
+    OldestDuePolicy,
+    PriorityPolicy,
+    SchedulerClosedError,
+)
 from threadsched.testing import FakeClock, Ran, StepScheduler
 
 PENDING, RUNNING, DONE, FAILED, CANCELLED = JobStatus
@@ -202,9 +210,7 @@ SPECS = st.builds(
     backoff=st.sampled_from([0, 0.01, 0.5, 1.0]),
     fails=st.sampled_from([0, 0, 1, 2, 4]),
 )
-ACTIONS = st.one_of(
-    st.none(), st.tuples(st.just("cancel"), st.integers(0, 30)), st.tuples(st.just("submit"), SPECS)
-)
+ACTIONS = st.one_of(st.none(), st.tuples(st.just("cancel"), st.integers(0, 30)), st.tuples(st.just("submit"), SPECS))
 
 
 class SchedulerMachine(RuleBasedStateMachine):

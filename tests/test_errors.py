@@ -80,9 +80,7 @@ def test_retry_after_keeps_its_notes_when_pickled():
     assert pickle.loads(pickle.dumps(error)).__notes__ == ["seen on host 7"]
 
 
-@pytest.mark.parametrize(
-    ("given", "seconds"), [(0, 0.0), (1.5, 1.5), (7, 7.0), (datetime.timedelta(minutes=2), 120.0)]
-)
+@pytest.mark.parametrize(("given", "seconds"), [(0, 0.0), (1.5, 1.5), (7, 7.0), (datetime.timedelta(minutes=2), 120.0)])
 def test_retry_after_takes_seconds(given: object, seconds: float):
     """The pause is float seconds, from a number or a timedelta."""
     error = RetryAfter(given)
@@ -98,7 +96,14 @@ def test_retry_after_says_what_it_asks():
 
 @pytest.mark.parametrize(
     ("bad", "kind"),
-    [("5", TypeError), (True, TypeError), (None, TypeError), (-1, ValueError), (math.nan, ValueError), (math.inf, ValueError)],
+    [
+        ("5", TypeError),
+        (True, TypeError),
+        (None, TypeError),
+        (-1, ValueError),
+        (math.nan, ValueError),
+        (math.inf, ValueError),
+    ],
 )
 def test_retry_after_refuses_bad_pauses(bad: object, kind: type[Exception]):
     """A pause that is no duration is refused where it is written, with the parameter's name."""

@@ -161,9 +161,7 @@ def test_description_is_short_and_never_fails():
     assert "int" in _numbers.describe(10**5000)  # more digits than Python prints
 
 
-@pytest.mark.parametrize(
-    "check", [_numbers.real, _numbers.seconds, _numbers.count, _numbers.text, _numbers.flag]
-)
+@pytest.mark.parametrize("check", [_numbers.real, _numbers.seconds, _numbers.count, _numbers.text, _numbers.flag])
 def test_refusal_of_an_unprintable_value_is_heard(check: Callable[[str, object], Any]):
     """The refusal does not depend on the value's own repr."""
     with pytest.raises(TypeError, match="an unprintable Mute"):

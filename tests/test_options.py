@@ -23,7 +23,15 @@ def test_defaults():
 def test_values_are_checked_and_plain():
     """Each option comes back as the plain value that the scheduler works with."""
     options = make_options(
-        {"id": "a", "name": "b", "delay": timedelta(minutes=1), "priority": -2.5, "retries": 3, "backoff": 2, "context": False}
+        {
+            "id": "a",
+            "name": "b",
+            "delay": timedelta(minutes=1),
+            "priority": -2.5,
+            "retries": 3,
+            "backoff": 2,
+            "context": False,
+        }
     )
     assert (options.id, options.name, options.delay, options.priority, options.context) == ("a", "b", 60.0, -2.5, False)
     assert options.retry is not None

@@ -282,7 +282,10 @@ def test_before_that_raises_during_a_claim_is_logged(queue: Any, caplog: pytest.
         return False
 
     clock = FakeClock()
-    with caplog.at_level(logging.ERROR, "threadsched"), Scheduler(1, policy=Before(before), clock=clock, queue=queue) as scheduler:
+    with (
+        caplog.at_level(logging.ERROR, "threadsched"),
+        Scheduler(1, policy=Before(before), clock=clock, queue=queue) as scheduler,
+    ):
         for number in range(8):
             scheduler.options(delay=1).submit(ran.append, number)
         failing = True

@@ -59,7 +59,9 @@ def test_start_must_be_a_number(start: Any):
         FakeClock(start)
 
 
-@pytest.mark.parametrize(("seconds", "kind"), [(-1, ValueError), (math.nan, ValueError), (math.inf, ValueError), ("1", TypeError)])
+@pytest.mark.parametrize(
+    ("seconds", "kind"), [(-1, ValueError), (math.nan, ValueError), (math.inf, ValueError), ("1", TypeError)]
+)
 def test_clock_moves_forward_only(seconds: Any, kind: type[Exception]):
     """A step that is no duration is refused, and the clock stands where it stood."""
     clock = FakeClock()
