@@ -18,11 +18,12 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from typing import Any, TypeAlias
+from concurrent.futures import CancelledError
+from typing import Any, Protocol, TypeAlias
 
 from threadsched._errors import DuplicateJobError, InvariantError
 from threadsched._heap import STRUCTURES, Entry, LazyQueue
-from threadsched._job import DELAYED, READY, Failure, Job
+from threadsched._job import DELAYED, READY, WAITING, Failure, Job
 from threadsched._options import Options
 from threadsched._policy import BeforeRaisedError, Ranking
 from threadsched._records import JobInfo, JobStatus
@@ -32,6 +33,31 @@ SWEEP_SLACK = 64
 
 # How far a shutdown goes, mildest first; a later call may only sharpen it.
 DRAINS = ("all", "due", "none")
+
+
+class Rule(Protocol):
+    """What may hold a job back, and wants to be told of its moves; kept in ``job._attached.rules``.
+
+    The seam for limits, parents, time limits and schedules: the core asks and tells, and knows none of them. All
+    methods are called like the core's own (lock held, no foreign code). A job without rules pays nothing for it.
+    """
+
+    def admits(self, job: Job[Any]) -> bool:
+        """Say whether the job may enter its queue; if not, the rule calls ``core.release(job)`` once it may."""
+        ...
+
+    def may_start(self, job: Job[Any], now: float) -> bool:
+        """Say whether the job, first in the ready queue, may start now; if not, as above."""
+        ...
+
+    def started(self, job: Job[Any], now: float) -> None:
+        """Take note of a claim: all rules of the job allowed it."""
+        ...
+
+    def ended(self, job: Job[Any], now: float) -> None:
+        """Take note that an attempt, or the job, ended, however it did; ``job.status`` says how."""
+        ...
+
 
 # What was taken from a job and must be dropped outside the lock.
 Spoils: TypeAlias = tuple[Any, ...]
@@ -47,8 +73,10 @@ class Core:
         self.ranking = ranking
         self.numbers = itertools.count(1)
         self.closed = False
-        self.halted = False  # nothing starts any more
+        self.halted = False  # nothing starts: given up, broken, or paused
+        self.paused = False
         self.drain = "all"
+        self.broken = False  # an initializer failed: nothing can run
         self.reset()
 
     def reset(self) -> None:
@@ -57,6 +85,11 @@ class Core:
         self.ready: LazyQueue = self.queue_type(self.ranking)  # Queue of (key, seq)
         self.pending: dict[int, Job[Any]] = {}  # seq -> job, in order of acceptance
         self.running: dict[int, Job[Any]] = {}
+        self.waiting: dict[int, Job[Any]] = {}  # those of the pending that a rule holds back
+        self.released = False  # since the runtime last looked, a rule let a job go: somebody must wake up
+        # What is to be done outside the lock: a cancelled job whose watchers must still be told, or (job, reason) to
+        # cancel a job for.
+        self.outbox: deque[Any] = deque()
         self.named: dict[str, Job[Any]] = {}  # the live jobs with an id of the user's
         self.entering: Job[Any] | None = None  # has a heap entry and is not in the map yet: no sweep now
         self.dead_delayed = 0  # entries of the delayed heap whose job was cancelled
@@ -83,12 +116,32 @@ class Core:
         """
         self.entering = job
         job._seq = seq
+        if job._attached is not None and not self._admitted(job):
+            return False
         if job._place is READY and not self.stepped:
             self.ready.push((job._key, seq))
             return False
         job._place = DELAYED
         self.delayed.push((job._run_at, seq))
         return self._heads_delayed(seq)
+
+    def _admitted(self, job: Job[Any]) -> bool:
+        for rule in job._attached.rules if job._attached is not None else ():
+            if not rule.admits(job):
+                self._hold(job)
+                return False
+        return True
+
+    def _hold(self, job: Job[Any]) -> None:
+        job._place = WAITING
+        self.waiting[job._seq] = job
+
+    def release(self, job: Job[Any]) -> None:
+        """Let a job go that a rule held back: into the delayed queue, from where it is promoted in its time."""
+        if self.waiting.pop(job._seq, None) is not None and self._admitted(job):
+            job._place = DELAYED
+            self.delayed.push((job._run_at, job._seq))
+            self.released = True
 
     def _heads_delayed(self, seq: int) -> bool:
         first = self.delayed.first()
@@ -138,15 +191,27 @@ class Core:
             while (entry := ready.pop()) is not None:
                 seq = entry[1]
                 job = pending.get(seq)
+                if job is None or (job._attached is not None and not self._may_start(job, now)):
+                    continue
                 # Linearization point of a claim: this pop, and nothing else, decides against a cancel.
-                if job is not None and pending.pop(seq, None) is not None:
+                if pending.pop(seq, None) is not None:
                     job._claim(now, place)
                     self.running[seq] = job
+                    if job._attached is not None:
+                        for rule in job._attached.rules:
+                            rule.started(job, now)
                     return job
         except BaseException:
             self._give_back(job)
             raise
         return None
+
+    def _may_start(self, job: Job[Any], now: float) -> bool:
+        for rule in job._attached.rules if job._attached is not None else ():
+            if not rule.may_start(job, now):
+                self._hold(job)
+                return False
+        return True
 
     def claim_one(self, job: Job[Any], now: float) -> bool:
         """Take one given job for a caller of ``job.claim()``."""
@@ -176,7 +241,13 @@ class Core:
         job._finish(result, name, now)
         self.done += 1
         self._remember(job, JobStatus.DONE, None)
+        if job._attached is not None:
+            self._tell_rules(job, now)
         return True
+
+    def _tell_rules(self, job: Job[Any], now: float) -> None:
+        for rule in job._attached.rules if job._attached is not None else ():
+            rule.ended(job, now)
 
     def fail(self, job: Job[Any], failure: Failure, error: str, now: float) -> bool:
         """RUNNING or PENDING → FAILED; False if the job is in neither map any more."""
@@ -188,10 +259,11 @@ class Core:
         job._fail(failure, now)
         self.failed += 1
         self._remember(job, JobStatus.FAILED, error)
+        self._tell_rules(job, now)
         return True
 
-    def retry(self, job: Job[Any], run_at: float, key: object) -> bool:
-        """RUNNING → PENDING, into the delayed heap; True if it is the new head there, None if it was settled."""
+    def retry(self, job: Job[Any], run_at: float, key: object, now: float) -> bool:
+        """RUNNING → PENDING, into the delayed queue; True if it is the new head there."""
         seq = job._seq
         if self.running.pop(seq, None) is None:
             return False
@@ -199,6 +271,7 @@ class Core:
         self.retries += 1
         self.delayed.push((run_at, seq))
         self.pending[seq] = job
+        self._tell_rules(job, now)
         return self._heads_delayed(seq)
 
     def stop(self, job: Job[Any], name: str, now: float) -> bool:
@@ -208,9 +281,10 @@ class Core:
         job._cancel(name, now)
         self.cancelled += 1
         self._remember(job, JobStatus.CANCELLED, None)
+        self._tell_rules(job, now)
         return True
 
-    def cancel(self, job: Job[Any], name: str, now: float) -> Spoils | None:
+    def cancel(self, job: Job[Any], name: str, now: float, reason: CancelledError | None = None) -> Spoils | None:
         """PENDING → CANCELLED; return what the job held, for the caller to drop outside the lock.
 
         None means that this call did not cancel it. O(1) amortised with the lazy structure, O(log n) with the other.
@@ -222,7 +296,7 @@ class Core:
             if pending.pop(job._seq, None) is None:
                 return None
             self._left_queue(job)
-            job._cancel(name, now)
+            job._cancel(name, now, reason)
         except BaseException:
             if job._state == "PENDING":
                 pending[job._seq] = job  # did not happen
@@ -230,12 +304,16 @@ class Core:
             raise
         self.cancelled += 1
         self._remember(job, JobStatus.CANCELLED, None)
+        if job._attached is not None:
+            self._tell_rules(job, now)
         self.sweep()
         return spoils
 
     def _left_queue(self, job: Job[Any]) -> None:
         """Account for the heap entry of a job that left the map otherwise than by being popped."""
-        if job._place is DELAYED:
+        if job._place is WAITING:
+            self.waiting.pop(job._seq, None)
+        elif job._place is DELAYED:
             if self.delayed.indexed:
                 self.delayed.discard((job._run_at, job._seq))
             else:
@@ -246,7 +324,7 @@ class Core:
     def sweep(self) -> None:
         """Filter a heap in which the dead outnumber the living: O(1) amortised per cancel."""
         delayed, ready = self.delayed, self.ready
-        excess = len(delayed) + len(ready) - 2 * len(self.pending)
+        excess = len(delayed) + len(ready) - 2 * (len(self.pending) - len(self.waiting))
         if excess <= SWEEP_SLACK or self.entering is not None:
             return  # few dead; or a submission further down this stack has an entry in a heap and none in the map
         if self.dead_delayed * 2 > len(delayed):
@@ -289,8 +367,14 @@ class Core:
     def close(self, drain: str) -> None:
         """Refuse newcomers, and sharpen what happens to the jobs that are pending; never the other way."""
         self.drain = max(self.drain, drain, key=DRAINS.index)
-        self.halted = self.halted or self.drain == "none"
+        self.paused = False
+        self.halted = self.drain == "none" or self.broken
         self.closed = True
+
+    def pause(self, paused: bool) -> None:
+        """Start nothing, or start again; a closed scheduler cannot be paused."""
+        self.paused = paused and not self.closed
+        self.halted = self.paused or self.drain == "none" or self.broken
 
     # ---------------------------------------------------------------- another rule
 
@@ -397,11 +481,13 @@ def check_invariants(core: Core) -> None:
         if not truth:
             raise InvariantError(what)
 
+    require(set(core.waiting) <= set(core.pending), "a job is held back that is not pending")
     require(not set(core.pending) & set(core.running), "a job is pending and running at once")
     for seq, job in core.pending.items():
         require(job._seq == seq, f"{job!r} stands under the number {seq}")
         require(job.status is JobStatus.PENDING, f"{job!r} is in the pending map")
-        require(job._place in (DELAYED, READY), f"{job!r} is pending at {job._place!r}")
+        require(job._place in (DELAYED, READY, WAITING), f"{job!r} is pending at {job._place!r}")
+        require((job._place is WAITING) == (seq in core.waiting), f"{job!r} and the waiting map disagree")
     for seq, job in core.running.items():
         require(job._seq == seq, f"{job!r} stands under the number {seq}")
         require(job.status is JobStatus.RUNNING, f"{job!r} is in the running map")

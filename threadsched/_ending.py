@@ -7,6 +7,7 @@ nobody watches, is in ``Runtime.turn``; everything else comes through here.
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import CancelledError
 from typing import Any
 
 from threadsched import _locks, _log, _numbers, _outcome
@@ -73,6 +74,8 @@ class Ending(Waiting):
                     if won:
                         _outcome.tell_waiters(job, condition)
             if won:
+                if attached is not None:
+                    attached.error = None  # of an earlier attempt, with all that its traceback holds
                 self.run_callbacks(job)
             return won
 
@@ -80,7 +83,7 @@ class Ending(Waiting):
         """Decide what comes after an attempt that raised: another one, FAILED, or CANCELLED."""
         _outcome.attempt_failed(self, job, error)
 
-    def retry(self, job: Job[Any], run_at: float, key: object, error: BaseException, text: str) -> bool:
+    def retry(self, job: Job[Any], run_at: float, key: object, now: float, error: BaseException, text: str) -> bool:
         """RUNNING → PENDING if a retry is still wanted."""
         with self.lock:
             core = self.core
@@ -89,8 +92,9 @@ class Ending(Waiting):
                 return False
             attached.trail.append(f"attempt {job._attempts}: {text}")
             attached.error = error
-            if core.retry(job, run_at, key):
+            if core.retry(job, run_at, key, now):
                 self._new_head_locked()
+            self._settled_locked()
             return True
 
     def cancel(self, job: Job[Any]) -> bool:
@@ -102,28 +106,35 @@ class Ending(Waiting):
                 job._attach().no_retry = True
         return False
 
-    def cancel_batch(self, jobs: list[Job[Any]]) -> int:
-        """Cancel those that are pending, in one hold of the lock; return how many. Tells whoever watches them."""
+    def cancel_batch(self, jobs: list[Job[Any]], reason: CancelledError | None = None) -> int:
+        """Cancel those that are pending, in one hold of the lock; return how many. Tells whoever watches them.
+
+        ``reason`` is what their ``result()`` raises, a CancelledError without more by default.
+        """
+        cancelled = self._cancel_now(jobs, reason)
+        self.drain_outbox()
+        return cancelled
+
+    def _cancel_now(self, jobs: list[Job[Any]], reason: CancelledError | None) -> int:
         named = [(job, job.name) for job in jobs]
         now = self.read_clock()
         spoils = []
         with self.lock:
             core = self.core
             for job, name in named:
-                taken = core.cancel(job, name, now)
+                taken = core.cancel(job, name, now, reason)
                 if taken is None:
                     continue
                 spoils.append(taken)
                 attached = job._attached
                 if attached is not None:
                     _locks.release_all(attached.tokens)
-                    self.outbox.append(job)
+                    core.outbox.append(job)
             self._settled_locked()
             if core.closed and not core.pending:
                 self._wake_all_locked()
         cancelled = len(spoils)
         del spoils  # their last references, now that the lock is free
-        self.drain_outbox()
         return cancelled
 
     def request_cancel(self, job: Job[Any]) -> bool:
@@ -164,7 +175,8 @@ class Ending(Waiting):
         Each job stays in the outbox until it is told, so that an interrupt in between loses nothing; workers drain it
         too.
         """
-        if self.outbox and holds(self.lock):
+        outbox = self.core.outbox
+        if outbox and holds(self.lock):
             # We are a handler or finalizer that interrupted the scheduler on this thread: callbacks are not for here.
             with self.lock:
                 self._wake_locked()
@@ -172,24 +184,33 @@ class Ending(Waiting):
         self.log_faults()
         while True:
             try:
-                job = self.outbox[0]
+                item = outbox[0]
             except IndexError:
                 return
-            attached = job._attached
-            condition = None if attached is None else attached.condition
-            if condition is not None:
-                if holds(condition):
-                    # We interrupted wait() itself: another thread must tell.
-                    _locks.start_thread(self.drain_outbox, (), f"{self.name} (telling)")
-                    return
-                with condition:
-                    if job._state is CANCELLED:  # else somebody else has told
-                        _outcome.tell_waiters(job, condition)
+            if type(item) is not Job:
+                self._cancel_now([item[0]], item[1])  # its own dependents join the outbox: no recursion
+            elif not self._tell_cancelled(item):
+                return
             try:
-                self.outbox.remove(job)
+                outbox.remove(item)
             except ValueError:  # somebody else told it at the same time
                 continue
-            self.run_callbacks(job)
+            if type(item) is Job:
+                self.run_callbacks(item)
+
+    def _tell_cancelled(self, job: Job[Any]) -> bool:
+        """Tell the watchers of a cancelled job; False if that has to be left to another thread."""
+        attached = job._attached
+        condition = None if attached is None else attached.condition
+        if condition is not None:
+            if holds(condition):
+                # We interrupted wait() itself on this thread.
+                _locks.start_thread(self.drain_outbox, (), f"{self.name} (telling)")
+                return False
+            with condition:
+                if job._state is CANCELLED:  # else somebody else has told
+                    _outcome.tell_waiters(job, condition)
+        return True
 
     def add_callback(self, job: Job[Any], fn: Callable[[Any], object]) -> None:
         """Register a done-callback, or call it now."""

@@ -24,15 +24,16 @@ def stats(runtime: Runtime) -> Stats:
     with runtime.lock:
         core = runtime.core
         pending, running = len(core.pending), len(core.running)
-        delayed = min(max(len(core.delayed) - core.dead_delayed, 0), pending)
+        waiting = len(core.waiting)
+        delayed = min(max(len(core.delayed) - core.dead_delayed, 0), pending - waiting)
         return Stats(
             workers=len(runtime.workers),
             idle=len(runtime.idle) + len(runtime.watch),
             running=running,
             pending=pending,
             delayed=delayed,
-            ready=pending - delayed,
-            waiting=0,
+            ready=pending - delayed - waiting,
+            waiting=waiting,
             submitted=pending + running + core.done + core.failed + core.cancelled,
             done=core.done,
             failed=core.failed,

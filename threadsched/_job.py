@@ -65,6 +65,7 @@ MOVES: dict[tuple[JobStatus, JobStatus], str] = {
 # What _place says of a PENDING job; of a RUNNING one it is the worker (or None, claimed by claim()).
 DELAYED = "delayed"
 READY = "ready"
+WAITING = "waiting"  # held back by a rule of its own, in no queue
 
 
 def task_name(fn: object) -> str:
@@ -82,7 +83,7 @@ def task_name(fn: object) -> str:
 class Attached:
     """What hangs on the few jobs that somebody waits for, watches, or asks to stop."""
 
-    __slots__ = ("callbacks", "condition", "error", "no_retry", "sleeper", "stop", "tokens", "trail")
+    __slots__ = ("callbacks", "condition", "error", "no_retry", "rules", "sleeper", "stop", "tokens", "trail")
 
     def __init__(self) -> None:
         self.tokens: list[Any] = []
@@ -95,6 +96,8 @@ class Attached:
         """``request_cancel`` was called."""
         self.sleeper: Any = None
         """The token on which the task itself sleeps in ``sleep()``."""
+        self.rules: tuple[Any, ...] = ()
+        """What may hold the job back and is told of its moves: see ``_core.Rule``."""
         self.trail: list[str] = []
         """Earlier attempts' failures, in words."""
         self.error: BaseException | None = None
@@ -352,7 +355,8 @@ class Job(concurrent.futures.Future[T], Generic[T]):
         if not self._runtime.wait_for_end(self, timeout):
             raise TimeoutError(f"{self!r} had not ended within {timeout} s")
         if self._state != _FINISHED:
-            raise concurrent.futures.CancelledError(f"{self!r}")
+            reason = self._result  # of a cancelled job: None, or the error that says why
+            raise concurrent.futures.CancelledError(f"{self!r}") if reason is None else reason.with_traceback(None)
 
     def _look_at_failure(self) -> types.TracebackType | None:
         failure: Failure = self._result
@@ -456,7 +460,9 @@ class Job(concurrent.futures.Future[T], Generic[T]):
         self._place = DELAYED
         self._state = _PENDING
 
-    def _cancel(self, name: str, now: float, *, orphaned: bool = False) -> None:
+    def _cancel(
+        self, name: str, now: float, reason: concurrent.futures.CancelledError | None = None, *, orphaned: bool = False
+    ) -> None:
         """PENDING → CANCELLED, or RUNNING → CANCELLED for a task that stopped itself or was left behind by a fork.
 
         Where a condition exists, its waiters have to be told under it: the state says so until then.
@@ -464,6 +470,7 @@ class Job(concurrent.futures.Future[T], Generic[T]):
         if self._state is not _PENDING and self._state is not _RUNNING:
             self._illegal("cancel")
         self._finished_at = now
+        self._result = reason
         self._fn = name
         self._args = self._kwargs = self._context = None
         attached = self._attached

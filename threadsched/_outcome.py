@@ -69,10 +69,11 @@ def _retried(runtime: Ending, job: Job[Any], error: BaseException, text: str) ->
         if pause is None:
             return False
         ranking = runtime.core.ranking
-        run_at = runtime.read_clock() + pause
+        now = runtime.read_clock()
+        run_at = now + pause
         with runtime.lock:
             job._run_at = run_at  # the policy must see when it will run; the job is ours until the retry is decided
-        if runtime.retry(job, job._run_at, ranking.key_of(job), error, text):
+        if runtime.retry(job, run_at, ranking.key_of(job), now, error, text):
             return True
     except BaseException as fault:
         told = _log.describe_error(fault)

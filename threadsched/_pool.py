@@ -85,7 +85,8 @@ class Pool(Ending):
         with self.lock:
             first = self.broken is None
             self.broken = self.broken or error
-            self.core.closed = self.core.halted = True
+            self.core.broken = True
+            self.core.close("all")
         if first:
             _log.report(
                 logging.CRITICAL,
@@ -134,7 +135,6 @@ class Pool(Ending):
         self.workers.clear()
         self.launched.clear()
         self.sleepers.clear()
-        self.outbox.clear()
         for registry in (
             self.idle,
             self.watch,

@@ -129,10 +129,11 @@ class Runtime(Pool):
                         return None
                     elif core.finish(settled, result, name, now):
                         _locks.release_all(attached.tokens)
+                        _spoil, attached.error = attached.error, None  # dropped when this frame ends, unlocked
                         if attached.callbacks:
                             worker.order = TELL
                             return None
-                if self.outbox or core.ranking.faults:
+                if core.outbox or core.ranking.faults:
                     worker.order = OUTBOX
                     return None
                 delayed = core.delayed

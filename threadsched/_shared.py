@@ -26,7 +26,6 @@ others sleep without a timeout, and an idle pool with nothing delayed makes no w
 from __future__ import annotations
 
 import logging
-from collections import deque
 from collections.abc import Callable
 from typing import Any, NoReturn
 
@@ -78,7 +77,6 @@ class Shared:
         self.idle: list[Any] = []  # Stack of tokens.
         self.watch: list[Any] = []  # No token or the leader's.
         self.sleepers: dict[Any, float] = {}  # token -> until when, of tasks in job.sleep()
-        self.outbox: deque[Job[Any]] = deque()  # cancelled jobs whose watchers must still be told
         self.due_until = 0.0  # under drain="due": the reading when the door was closed
         self.clearing = False  # somebody is giving up what a shutdown leaves unstarted
         self.broken: BaseException | None = None
@@ -130,7 +128,10 @@ class Shared:
             self._wake_locked()
 
     def _settled_locked(self) -> None:
-        """A job ended: tell who waits for the last one."""
+        """A job ended: tell who waits for the last one, and wake a worker for what that let go."""
+        if self.core.released:
+            self.core.released = False
+            self._new_head_locked()
         if self.idle_waiters and not self.core.pending and not self.core.running:
             _locks.release_all(self.idle_waiters)
 

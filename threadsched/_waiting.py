@@ -143,7 +143,7 @@ class Waiting(Shared):
             asleep >= len(self.launched)
             and not len(self.core.ready)
             and (due is None or due > now)
-            and not self.outbox
+            and not self.core.outbox
             and all(until > now for until in self.sleepers.values())
         )
 
