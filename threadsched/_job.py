@@ -189,7 +189,7 @@ class Job(concurrent.futures.Future[T], Generic[T]):
         self._args: Any = args
         self._kwargs = kwargs
         self._context = context
-        self._options = options
+        self._options = options.lasting
         self._priority = options.priority
         self._submitted_at = now
         delay = options.delay
@@ -283,6 +283,8 @@ class Job(concurrent.futures.Future[T], Generic[T]):
             True if it is cancelled now, by this call or an earlier one; False if it runs or has ended. Of a running
             job nothing changes, except that no retry will follow.
         """
+        if self._state == _FINISHED:
+            return False  # without a lock: Executor.map cancels each future it has taken the result of
         return self._runtime.cancel(self) or self.cancelled()
 
     def cancelled(self) -> bool:
