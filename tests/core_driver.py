@@ -40,10 +40,17 @@ class Driver:
         self.now = 0.0
 
     def submit(
-        self, fn: Callable[..., Any] = nothing, *args: Any, kind: type[Job[Any]] = Job, **options: Any
+        self,
+        fn: Callable[..., Any] = nothing,
+        *args: Any,
+        kind: type[Job[Any]] = Job,
+        rules: tuple[Any, ...] = (),
+        **options: Any,
     ) -> Job[Any]:
         core = self.core
         job = make_job(fn, *args, kind=kind, now=self.now, **options)
+        if rules:
+            job._attach().rules = rules
         seq = job._seq = next(core.numbers)
         job._key = core.ranking.key_of(job)
         if job._options.id is not None:
@@ -79,7 +86,7 @@ class Driver:
 
     def retry(self, job: Job[Any], run_at: float) -> bool:
         job._run_at = run_at
-        return self.core.retry(job, run_at, self.core.ranking.key_of(job))
+        return self.core.retry(job, run_at, self.core.ranking.key_of(job), self.now)
 
     def check(self) -> None:
         self.core.check_invariants()

@@ -216,10 +216,10 @@ class Clumsy(Job[Any]):
         if self.after == "claim":
             raise KeyboardInterrupt
 
-    def _cancel(self, name: str, now: float, *, orphaned: bool = False) -> None:
+    def _cancel(self, *arguments: Any, **more: Any) -> None:
         if self.before == "cancel":
             raise KeyboardInterrupt
-        super()._cancel(name, now, orphaned=orphaned)
+        super()._cancel(*arguments, **more)
         if self.after == "cancel":
             raise KeyboardInterrupt
 
@@ -931,3 +931,197 @@ def test_failed_job_keeps_its_failure():
     assert job.exception() is error
     with pytest.raises(LookupError, match="gone"):
         job.result()
+
+
+# ---------------------------------------------------------------- rules that hold jobs back
+
+
+class Gate:
+    """A rule that admits and allows while it is open, and writes down what it is told."""
+
+    def __init__(self, admitting: bool = True, allowing: bool = True) -> None:
+        self.admitting, self.allowing = admitting, allowing
+        self.told: list[str] = []
+
+    def admits(self, job: Job[Any]) -> bool:
+        return self.admitting
+
+    def may_start(self, job: Job[Any], now: float) -> bool:
+        return self.allowing
+
+    def started(self, job: Job[Any], now: float) -> None:
+        self.told.append(f"started {job.attempts}")
+
+    def ended(self, job: Job[Any], now: float) -> None:
+        self.told.append(f"ended {job.status.name}")
+
+
+@both
+def test_job_that_is_not_admitted_waits_in_no_queue(queue: str):
+    """A held job stands in the waiting map alone; released by an open rule it goes its way through the queues."""
+    driver = Driver(queue)
+    gate = Gate(admitting=False)
+    held, free = driver.submit(rules=(gate,)), driver.submit(rules=(Gate(),))
+    core = driver.core
+    assert core.waiting == {held.seq: held}
+    assert driver.claim_all() == [free]
+    driver.check()
+    core.release(held)
+    assert core.waiting == {held.seq: held}  # still not admitted
+    assert not core.released
+    gate.admitting = True
+    core.release(held)
+    assert core.released
+    assert core.waiting == {}
+    core.release(held)  # a second time: nothing
+    driver.check()
+    driver.promote()
+    assert driver.claim_all() == [held]
+    assert gate.told == ["started 1"]
+
+
+@both
+def test_job_that_may_not_start_lets_the_others_pass(queue: str):
+    """A ready job that its rule holds back at the claim makes room for those behind it and comes back by a release."""
+    driver = Driver(queue)
+    gate = Gate(allowing=False)
+    held, other = driver.submit(priority=1, rules=(gate,)), driver.submit(priority=2)
+    assert driver.claim_all() == [other]
+    assert driver.core.waiting == {held.seq: held}
+    driver.check()
+    gate.allowing = True
+    driver.core.release(held)
+    driver.promote()
+    assert driver.claim_all() == [held]
+    driver.check()
+
+
+@both
+def test_rules_are_told_of_every_start_and_end(queue: str):
+    """A rule hears of each attempt's start and end, whatever the end."""
+    driver = Driver(queue)
+    for how in ("finish", "fail", "stop", "retry"):
+        gate = Gate()
+        job = driver.submit(rules=(gate,))
+        driver.claim()
+        settle(driver, how, job)
+        assert gate.told == ["started 1", f"ended {job.status.name}"]
+    gate = Gate()
+    settle(driver, "cancel", driver.submit(delay=3, rules=(gate,)))
+    assert gate.told == ["ended CANCELLED"]
+
+
+@both
+@pytest.mark.parametrize("how", ["cancel", "claim", "fail"])
+def test_held_job_can_leave_by_other_ways(queue: str, how: str):
+    """A job that a rule holds back can be cancelled, failed, or claimed by hand; then nothing of it waits."""
+    driver = Driver(queue)
+    job = driver.submit(rules=(Gate(admitting=False),))
+    match how:
+        case "cancel":
+            assert driver.cancel(job)
+        case "claim":
+            assert driver.core.claim_one(job, 0.0)
+        case _:
+            assert driver.fail(job)
+    assert driver.core.waiting == {}
+    driver.check()
+
+
+def test_rule_is_told_of_a_start_by_hand_too():
+    """A rule that counts starts and ends stays in balance when the job is claimed by hand."""
+    driver = Driver()
+    gate = Gate()
+    job = driver.submit(rules=(gate,))
+    assert driver.core.claim_one(job, 0.0)
+    driver.finish(job)
+    assert gate.told == ["started 1", "ended DONE"]
+
+
+def test_waiting_jobs_do_not_count_as_entries():
+    """Jobs that wait have no entry in a queue, so they do not put a sweep off."""
+    driver = Driver()
+    for _ in range(2 * SWEEP_SLACK):
+        driver.submit(rules=(Gate(admitting=False),))
+    for job in [driver.submit() for _ in range(SWEEP_SLACK + 1)]:
+        driver.cancel(job)
+    assert len(driver.core.ready) == 0
+
+
+def test_pause_holds_everything_and_a_close_lifts_it():
+    """A paused core gives no job until it goes on or is closed; a closed one cannot be paused."""
+    driver = Driver()
+    job, other = driver.submit(), driver.submit()
+    core = driver.core
+    core.pause(True)
+    assert driver.claim() is None
+    core.pause(False)
+    assert driver.claim() is job
+    core.pause(True)
+    core.close("all")
+    assert not core.paused
+    assert driver.claim() is other
+    core.pause(True)
+    assert not core.paused
+    core.broken = True
+    core.pause(False)
+    assert core.halted
+
+
+# ---------------------------------------------------------------- what a finalizer does between look and pop
+
+
+@both
+@pytest.mark.parametrize("method", ["promote", "next_due"])
+def test_queue_that_is_emptied_between_look_and_pop(queue: str, method: str):
+    """If the head is gone when it is popped, there is nothing to do and nothing is counted."""
+    driver = Driver(queue)
+    job = driver.submit(delay=1)
+    if method == "next_due":
+        del driver.core.pending[job.seq]  # dead, so that it is popped
+        driver.core.dead_delayed = 1
+    pop = driver.core.delayed.pop
+
+    def emptied() -> Any:
+        driver.core.delayed.pop = pop
+        driver.core.pending.clear()
+        driver.core.repair()
+        return pop()
+
+    driver.core.delayed.pop = emptied
+    assert (driver.promote(5) if method == "promote" else driver.core.next_due()) in (0, None)
+    driver.check()
+
+
+@both
+def test_promotion_puts_back_what_came_instead(queue: str):
+    """If the due head is gone when it is popped and a later one comes instead, that one stays delayed."""
+    driver = Driver(queue)
+    due, later = driver.submit(delay=1), driver.submit(delay=9)
+    pop = driver.core.delayed.pop
+
+    def overtaken() -> Any:
+        driver.core.delayed.pop = pop
+        driver.cancel(due)
+        driver.core.repair()
+        return pop()
+
+    driver.core.delayed.pop = overtaken
+    assert driver.promote(5) == 0
+    assert later._place is DELAYED
+    assert driver.core.next_due() == 9
+    driver.check()
+
+
+@pytest.mark.parametrize("history", [0, 1, 3])
+def test_index_of_ids_is_bounded(history: int):
+    """However many named jobs have ended, the index of their ids stays within twice the history, and is right."""
+    driver = Driver(history=history)
+    for number in range(50):
+        job = driver.submit(id=f"job {number}")
+        driver.claim()
+        driver.finish(job)
+        assert len(driver.core._ended_ids) <= 2 * history + 1
+        known = [f"job {past}" for past in range(number + 1) if driver.core.status_of(f"job {past}") is not None]
+        assert known == [info.id for info in driver.core.ended()]
+        assert len(known) == min(history, number + 1)

@@ -128,7 +128,8 @@ def test_empty_queue_gives_nothing(structure: type[LazyQueue], ranked: bool):
     assert queue.pop() is None
     assert queue.first() is None
     assert not queue.untidy
-    assert not (queue.lane or queue.heap)
+    assert not queue.lane
+    assert not queue.heap
     queue.push((Rank(1), 1))
     assert queue.lane or queue.heap
     assert queue.pop()[1] == 1
@@ -418,7 +419,7 @@ def test_before_that_raises_in_a_pop_keeps_the_fault(structure: type[LazyQueue])
 @both
 def test_push_from_inside_before_is_refused(structure: type[LazyQueue]):
     """A before that pushes gets a RuntimeError, which becomes the fault of the push that asked it."""
-    policy, ranking, queue, entry = compared(structure)
+    policy, _, queue, entry = compared(structure)
     queue.push(entry(0, 5))
     policy.hook = lambda: queue.push(entry(9, 1))
     with pytest.raises(BeforeRaisedError) as caught:

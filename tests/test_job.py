@@ -1,6 +1,7 @@
 """The table of moves against behaviour, the diagram against the table, and what else a job is by itself."""
 
 import ast
+import concurrent.futures
 import copy
 import functools
 import gc
@@ -14,9 +15,10 @@ import pytest
 
 from tests.core_driver import Driver, failure_of, make_job
 from tests.support import ROOT
-from threadsched import IllegalMoveError, Job, JobStatus, _job
+from threadsched import IllegalMoveError, Job, JobInfo, JobStatus, _job, current_job
 from threadsched._job import DELAYED, MOVES, READY, Attached, Failure, task_name
 from threadsched._locks import JobCondition
+from threadsched.testing import FakeClock, StepScheduler
 
 PENDING, RUNNING, DONE, FAILED, CANCELLED = JobStatus
 
@@ -345,3 +347,158 @@ def test_attachments_are_made_on_first_use():
     attached = job._attach()
     assert isinstance(attached, Attached)
     assert job._attach() is attached
+
+
+# ---------------------------------------------------------------- the future's face, with a scheduler behind it
+
+
+def fails() -> None:
+    raise LookupError("gone")
+
+
+def test_result_does_not_wait_longer_than_asked():
+    """A job that has not ended within the timeout raises TimeoutError from result and exception, and goes on."""
+    scheduler = StepScheduler()
+    job = scheduler.submit(int)
+    for ask in (job.result, job.exception):
+        with pytest.raises(TimeoutError, match="had not ended within 0 s"):
+            ask(0)
+    scheduler.tick()
+    assert job.result(0) == 0
+    assert job.exception(0) is None
+
+
+def test_cancelled_job_raises_cancelled_error():
+    """result and exception of a cancelled job raise CancelledError."""
+    job = StepScheduler().submit(int)
+    assert job.cancel()
+    assert job.cancel()  # once cancelled, every further call says so too
+    for ask in (job.result, job.exception):
+        with pytest.raises(concurrent.futures.CancelledError):
+            ask(0)
+
+
+def test_cancelled_job_can_say_why():
+    """Where a cancel had a reason, that is what result raises."""
+    driver = Driver()
+    job = driver.submit()
+
+    class WhyError(concurrent.futures.CancelledError):
+        pass
+
+    driver.core.cancel(job, "name", 0.0, WhyError("dropped"))
+    job._runtime = StepScheduler()._runtime
+    with pytest.raises(WhyError, match="dropped"):
+        job.result(0)
+
+
+def test_record_and_reason_of_a_job():
+    """info() is the job's record and explain() says why it does not run, at each stage."""
+    scheduler = StepScheduler(clock=FakeClock(10))
+    job = scheduler.options(delay=5, id="a", name="b", retries=1, backoff=3).submit(fails)
+    assert job.info() == JobInfo("a", "b", PENDING, 5, 0, 10.0, 15.0, None, None, None, None)
+    (reason,) = job.explain()
+    assert (reason.kind, reason.until) == ("delayed", 15.0)
+    scheduler.clock.advance(5)  # type: ignore[attr-defined]
+    assert [reason.kind for reason in job.explain()] == ["queued"]
+    scheduler.tick()
+    (reason,) = job.explain()
+    assert (reason.kind, reason.until) == ("retry", 18.0)
+    assert "LookupError: gone" in reason.detail
+    scheduler.clock.advance(3)  # type: ignore[attr-defined]
+    scheduler.tick()
+    assert [reason.kind for reason in job.explain()] == ["ended"]
+    info = job.info()
+    assert (info.status, info.attempts, info.finished_at, info.error) == (FAILED, 2, 18.0, "LookupError: gone")
+    other = scheduler.submit(int)
+    assert other.claim()
+    assert [reason.kind for reason in other.explain()] == ["running"]
+    other.set_result(7)
+
+
+@pytest.mark.parametrize("end", ["done", "failed", "cancelled"])
+def test_standard_wait_and_as_completed_see_the_end(end: str):
+    """concurrent.futures.wait and as_completed are told of every end, before and after it."""
+    scheduler = StepScheduler()
+    job = scheduler.submit(fails if end == "failed" else int)
+    assert concurrent.futures.wait([job], timeout=0).not_done == {job}
+    waiter = concurrent.futures.as_completed([job], timeout=5)
+    if end == "cancelled":
+        assert scheduler.cancel(job.id)
+    else:
+        scheduler.tick()
+    assert list(waiter) == [job]
+    assert concurrent.futures.wait([job], timeout=0).done == {job}
+
+
+def test_who_waits_for_a_failed_job_has_looked(caplog: pytest.LogCaptureFixture):
+    """Asking by concurrent.futures.wait counts as having looked at the failure."""
+    scheduler = StepScheduler(history=0)
+    job = scheduler.submit(fails)
+    scheduler.tick()
+    assert concurrent.futures.wait([job], timeout=0).done == {job}
+    del job
+    gc.collect()
+    assert not caplog.records
+
+
+def test_stop_that_was_requested_can_be_seen_and_raised():
+    """A task sees that it was asked to stop, and leaving by check_cancelled ends it CANCELLED."""
+    scheduler = StepScheduler()
+
+    def task() -> None:
+        job = current_job()
+        assert job is not None
+        job.check_cancelled()
+        assert job.request_cancel()
+        assert job.cancel_requested
+        assert job.sleep(5) is False  # it does not sleep any more
+        job.check_cancelled()
+
+    job = scheduler.submit(task)
+    scheduler.tick()
+    assert job.cancelled()
+    assert job.request_cancel() is False
+    with pytest.raises(RuntimeError, match="inside its own task"):
+        job.sleep(1)
+
+
+def test_claimed_job_is_settled_by_its_claimer_once():
+    """A job claimed by hand takes one result or one exception; any other call is an InvalidStateError."""
+    scheduler = StepScheduler()
+    job, other = scheduler.submit(int), scheduler.submit(int)
+    with pytest.raises(concurrent.futures.InvalidStateError):
+        job.set_result(1)
+    assert job.claim()
+    assert not job.claim()
+    job.set_result(1)
+    assert job.result(0) == 1
+    with pytest.raises(concurrent.futures.InvalidStateError):
+        job.set_result(2)
+    assert other.claim()
+    error = LookupError()
+    other.set_exception(error)
+    assert other.exception(0) is error
+    with pytest.raises(concurrent.futures.InvalidStateError):
+        other.set_exception(error)
+    assert scheduler.tick() == []
+
+
+def test_callback_is_called_once_with_the_job():
+    """A done-callback is called once, at the end or at once if that has passed; what it raises harms nobody."""
+    scheduler = StepScheduler()
+    job = scheduler.submit(int)
+    called: list[object] = []
+
+    def raising(job: object) -> None:
+        raise ValueError("in a callback")
+
+    job.add_done_callback(called.append)
+    job.add_done_callback(raising)
+    job.add_done_callback(called.append)
+    scheduler.tick()
+    assert called == [job, job]
+    job.add_done_callback(called.append)
+    assert called == [job, job, job]
+    with pytest.raises(TypeError, match="callable"):
+        job.add_done_callback(3)  # type: ignore[arg-type]

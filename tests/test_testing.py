@@ -11,6 +11,7 @@ import pytest
 
 from threadsched import (
     DuplicateJobError,
+    FifoPolicy,
     JobStatus,
     RetryAfter,
     Scheduler,
@@ -536,7 +537,7 @@ def test_shutdown_in_each_mode(drain: str, after: list[JobStatus]):
     scheduler.tick()
     ready, delayed = scheduler.submit(int), scheduler.options(delay=3).submit(int)
     report = scheduler.shutdown(drain=drain)
-    with pytest.raises(SchedulerClosedError, match="^cannot schedule new futures"):
+    with pytest.raises(SchedulerClosedError, match=r"^cannot schedule new futures"):
         scheduler.submit(int)
     assert bool(report) is (report.pending == 0)
     scheduler.drain()
@@ -572,6 +573,9 @@ def test_face_of_the_stepped_scheduler():
         scheduler.options(id="a").submit(int)
     with pytest.raises(TypeError, match="a job's id"):
         scheduler.get(1.5)  # type: ignore[arg-type]
+    policy = FifoPolicy()
+    scheduler.policy = policy
+    assert scheduler.policy is policy
     stats = scheduler.stats()
     assert (stats.pending, stats.delayed, stats.workers) == (1, 1, 0)
     assert scheduler.cancel("a") is True
