@@ -112,8 +112,8 @@ def test_unknown_option_without_a_likeness():
 
 @pytest.mark.parametrize("make", [lambda: Scheduler(1), StepScheduler], ids=["threaded", "stepped"])
 def test_none_means_the_default(make: Any):
-    """None for an optional option is the same as not giving it, with both schedulers."""
-    nothing: dict[str, Any] = {"id": None, "name": None, "retries": None, "backoff": None, "retry": None}
+    """None for an id, a name or a Retry is the same as not giving it, with both schedulers."""
+    nothing: dict[str, Any] = {"id": None, "name": None, "retry": None}
     scheduler = make()
     job = scheduler.options(delay=1, **nothing).submit(int)
     assert job._options.retry is None

@@ -220,15 +220,22 @@ def test_two_schedulers_share_a_clock():
 def test_work_handed_from_one_scheduler_to_another_is_done_within_an_advance():
     """What a job of one scheduler submits to another on the same clock has run when advance returns."""
     clock = FakeClock()
-    trace = Trace(clock)
-    # The one that is asked first is the one that gets the work last.
+    returned = threading.Event()
+    seen: list[bool] = []
+
+    def handed_over() -> None:
+        # A twentieth of a second in which an advance that does not wait for this would return.
+        seen.append(returned.wait(0.05))
+
+    # The clock asks the first of them first; the work arrives there when it has been asked.
     with Scheduler(1, clock=clock, name="b") as second, Scheduler(1, clock=clock, name="a") as first:
         second.start()
-        for _ in range(50):
-            before = len(trace.entries)
-            first.options(delay=1).submit(lambda: second.submit(trace))
-            clock.advance(1)
-            assert len(trace.entries) == before + 1
+        clock.advance(0)
+        first.options(delay=1).submit(lambda: second.submit(handed_over))
+        clock.advance(1)
+        returned.set()
+        second.wait_idle(5)
+    assert seen == [False]
 
 
 def test_dropped_scheduler_is_not_driven():
