@@ -48,9 +48,7 @@ class Interpreter:
 def run(path: str, code: str) -> str | None:
     """The output of `code` under the interpreter at `path`, or None if it fails."""
     try:
-        done = subprocess.run(
-            [path, "-c", code], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60
-        )
+        done = subprocess.run([path, "-c", code], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout if done.returncode == 0 else None
@@ -62,9 +60,7 @@ def probe(path: str) -> Interpreter | None:
     if output is None:
         return None
     found = json.loads(output)
-    return Interpreter(
-        found["path"], tuple(found["release"]), found["implementation"], found["free_threaded"]
-    )
+    return Interpreter(found["path"], tuple(found["release"]), found["implementation"], found["free_threaded"])
 
 
 def pyenv_paths() -> list[str] | None:

@@ -100,9 +100,7 @@ def made_evidence():
         Attempt(late.path, "fetch_0", 2.0, 2.01, 200),
     ]
     asked = {opens.path: 1, module.path: 2, late.path: 1, MISSING: 1}
-    tally = Tally(
-        requests=5, served=3, busy=1, missing=1, broken=0, peak=2, in_flight=0, connections=2, attempts=asked
-    )
+    tally = Tally(requests=5, served=3, busy=1, missing=1, broken=0, peak=2, in_flight=0, connections=2, attempts=asked)
     infos = {
         opens.path: made_info(opens.path, JobStatus.DONE, 1, 1.0, priority=0),
         module.path: made_info(module.path, JobStatus.DONE, 2, 1.11 + BACKOFF, due=1.11 + BACKOFF),
@@ -176,9 +174,7 @@ def altered_body(path, digest):
 
 def failed_checks(evidence):
     """Return the names of the check functions that do not pass."""
-    return {
-        check.__name__ for (_, check), found in zip(CHECKS, run_checks(evidence), strict=True) if not found.ok
-    }
+    return {check.__name__ for (_, check), found in zip(CHECKS, run_checks(evidence), strict=True) if not found.ok}
 
 
 def test_refusals_depend_on_seed_path_and_attempt_alone():
@@ -324,9 +320,7 @@ def test_job_cancelled_in_backoff_is_in_order():
     evidence = altered_info("gone/mod.py", attempts=1)
     run = evidence.scheduled
     refused = Attempt("gone/mod.py", "fetch_0", 2.1, 2.11, 503)
-    tally = dataclasses.replace(
-        run.tally, requests=6, busy=2, attempts={**run.tally.attempts, "gone/mod.py": 1}
-    )
+    tally = dataclasses.replace(run.tally, requests=6, busy=2, attempts={**run.tally.attempts, "gone/mod.py": 1})
     run = dataclasses.replace(
         run,
         attempts=[*run.attempts, refused],
@@ -480,9 +474,7 @@ def test_json_has_what_the_summary_has():
         assert figures["comparison"]["ThreadPoolExecutor"]["slept"] == BACKOFF
 
 
-@pytest.mark.parametrize(
-    ("make", "status"), [(made_evidence, 0), (lambda: altered_body("pkg/mod.py", "?"), 1)]
-)
+@pytest.mark.parametrize(("make", "status"), [(made_evidence, 0), (lambda: altered_body("pkg/mod.py", "?"), 1)])
 def test_exit_status_is_that_of_the_checks(monkeypatch, capsys, make, status):
     """A wrong digest makes the program exit with 1, and nothing but the checks does."""
     monkeypatch.setattr(_demo, "gather", lambda plan, progress: make())

@@ -72,9 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         from threadsched import _demo
 
-        return _demo.run_demo(
-            workers=chosen.workers, seed=chosen.seed, json_only=chosen.json, limit=chosen.files
-        )
+        return _demo.run_demo(workers=chosen.workers, seed=chosen.seed, json_only=chosen.json, limit=chosen.files)
     except KeyboardInterrupt:
         print(f"{parser.prog} {chosen.command}: interrupted", file=sys.stderr)
         return 130

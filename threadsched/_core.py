@@ -18,11 +18,13 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from typing import Any, TypeAlias
+from concurrent.futures import CancelledError
+from typing import Any, Protocol, TypeAlias
 
 from threadsched._errors import DuplicateJobError, InvariantError
 from threadsched._heap import STRUCTURES, Entry, LazyQueue
-from threadsched._job import DELAYED, READY, Failure, Job
+from threadsched._job import DELAYED, READY, WAITING, Failure, Job
+from threadsched._options import Options
 from threadsched._policy import BeforeRaisedError, Ranking
 from threadsched._records import JobInfo, JobStatus
 
@@ -31,6 +33,31 @@ SWEEP_SLACK = 64
 
 # How far a shutdown goes, mildest first; a later call may only sharpen it.
 DRAINS = ("all", "due", "none")
+
+
+class Rule(Protocol):
+    """What may hold a job back, and wants to be told of its moves; kept in ``job._attached.rules``.
+
+    The seam for limits, parents, time limits and schedules: the core asks and tells, and knows none of them. All
+    methods are called like the core's own (lock held, no foreign code). A job without rules pays nothing for it.
+    """
+
+    def admits(self, job: Job[Any]) -> bool:
+        """Say whether the job may enter its queue; if not, the rule calls ``core.release(job)`` once it may."""
+        ...
+
+    def may_start(self, job: Job[Any], now: float) -> bool:
+        """Say whether the job, first in the ready queue, may start now; if not, as above."""
+        ...
+
+    def started(self, job: Job[Any], now: float) -> None:
+        """Take note of a claim: all rules of the job allowed it."""
+        ...
+
+    def ended(self, job: Job[Any], now: float) -> None:
+        """Take note that an attempt, or the job, ended, however it did; ``job.status`` says how."""
+        ...
+
 
 # What was taken from a job and must be dropped outside the lock.
 Spoils: TypeAlias = tuple[Any, ...]
@@ -46,8 +73,10 @@ class Core:
         self.ranking = ranking
         self.numbers = itertools.count(1)
         self.closed = False
-        self.halted = False  # nothing starts any more
+        self.halted = False  # nothing starts: given up, broken, or paused
+        self.paused = False
         self.drain = "all"
+        self.broken = False  # an initializer failed: nothing can run
         self.reset()
 
     def reset(self) -> None:
@@ -56,38 +85,87 @@ class Core:
         self.ready: LazyQueue = self.queue_type(self.ranking)  # Queue of (key, seq)
         self.pending: dict[int, Job[Any]] = {}  # seq -> job, in order of acceptance
         self.running: dict[int, Job[Any]] = {}
+        self.waiting: dict[int, Job[Any]] = {}  # those of the pending that a rule holds back
+        self.released = False  # since the runtime last looked, a rule let a job go: somebody must wake up
+        # What is to be done outside the lock: a cancelled job whose watchers must still be told, or (job, reason) to
+        # cancel a job for.
+        self.outbox: deque[Any] = deque()
         self.named: dict[str, Job[Any]] = {}  # the live jobs with an id of the user's
-        self.entering: Job[Any] | None = None  # has a heap entry and is not in the map yet: no sweep now
+        self.entering: Job[Any] | None = None  # has a queue entry and is not in the map yet: no sweep now
+        self.latest = 0  # the number of the last job that entered
         self.dead_delayed = 0  # entries of the delayed heap whose job was cancelled
         self.done = self.failed = self.cancelled = self.retries = 0
-        self._ended: dict[int | str, tuple[Any, ...]] = {}  # id -> the fields of a JobInfo
-        self._ended_order: deque[int | str] = deque()
+        self._ended: deque[tuple[Any, ...]] = deque(maxlen=self.history)  # the fields of a JobInfo, oldest first
+        self._ended_ids: dict[str, tuple[int, tuple[Any, ...]]] = {}  # id -> (how many had ended then, record)
 
     # ---------------------------------------------------------------- in
 
     def reserve(self, job: Job[Any], id: str) -> None:
         """Take a user's id for a job about to enter, or raise DuplicateJobError."""
-        if id in self._ended:
+        if self._remembered(id) is not None:
             raise DuplicateJobError(
                 f"id {id!r} belongs to a job in the history; ids are unique among live and recent jobs"
             )
-        if self.named.setdefault(id, job) is not job:  # one C call: of two that race, one gets the name
-            raise DuplicateJobError(f"id {id!r} belongs to a live job")
+        holder = self.named.setdefault(id, job)  # one C call: of two that race, one gets the name
+        if holder is not job:
+            if not holder.done():
+                raise DuplicateJobError(f"id {id!r} belongs to a live job")
+            self.named[id] = job  # an interrupt struck when the holder ended, and left its name behind
 
     def enter(self, job: Job[Any], seq: int) -> bool:
         """Put a new job's entry into its heap; return True if it is the new head of the delayed one.
 
-        The job is accepted only by the caller's ``pending[seq] = job`` followed by ``entering = None``; between the
-        two lies the wake-up. Broken off before that, the entry is dead and the submission has not happened.
+        The job is accepted only by the caller's ``pending[seq] = job``; between the two lies the wake-up. The caller
+        then sets ``entering`` back to what it was, for a submission may have broken into another. Broken off before
+        that, the entry is dead and the submission has not happened.
         """
         self.entering = job
+        self.latest = seq
         job._seq = seq
+        if job._attached is not None and not self._admitted(job):
+            return False
         if job._place is READY and not self.stepped:
             self.ready.push((job._key, seq))
             return False
         job._place = DELAYED
         self.delayed.push((job._run_at, seq))
-        return bool(self.delayed.entries[0][1] == seq)
+        return self._heads_delayed(seq)
+
+    def withdraw(self, job: Job[Any], outer: Job[Any] | None) -> None:
+        """Leave nothing behind of a submission that was broken off: its queue entry is dead, its id free again."""
+        entered = self.entering is job
+        self.entering = outer
+        if getattr(job, "_seq", None) in self.pending:
+            return  # the interrupt came after the acceptance
+        if entered:
+            self.waiting.pop(job._seq, None)
+            if job._place is DELAYED:
+                self.delayed.untidy = True  # a dead entry that nobody counted
+        id = job._options.id
+        if id is not None and self.named.get(id) is job:
+            self.named.pop(id, None)
+
+    def _admitted(self, job: Job[Any]) -> bool:
+        for rule in job._attached.rules if job._attached is not None else ():
+            if not rule.admits(job):
+                self._hold(job)
+                return False
+        return True
+
+    def _hold(self, job: Job[Any]) -> None:
+        job._place = WAITING
+        self.waiting[job._seq] = job
+
+    def release(self, job: Job[Any]) -> None:
+        """Let a job go that a rule held back: into the delayed queue, from where it is promoted in its time."""
+        if self.waiting.pop(job._seq, None) is not None and self._admitted(job):
+            job._place = DELAYED
+            self.delayed.push((job._run_at, job._seq))
+            self.released = True
+
+    def _heads_delayed(self, seq: int) -> bool:
+        first = self.delayed.first()
+        return first is not None and first[1] == seq
 
     # ---------------------------------------------------------------- on
 
@@ -95,20 +173,31 @@ class Core:
         """Move every job that is due from the delayed to the ready heap; return how many. O(k log n)."""
         if self.delayed.untidy:
             self.repair()
+        try:
+            return self._promote(now)
+        except BaseException:
+            self.delayed.untidy = self.ready.untidy = True  # an entry may be in neither
+            raise
+
+    def _promote(self, now: float) -> int:
         moved = 0
         delayed, pending = self.delayed, self.pending
-        entries = delayed.entries
-        while entries and entries[0][0] <= now:
-            seq = delayed.pop()[1]
-            if seq not in pending:
+        while (first := delayed.first()) is not None and first[0] <= now:
+            entry = delayed.pop()
+            if entry is None:
+                continue  # a finalizer swept it away after the look
+            due, seq = entry
+            if due > now:
+                delayed.push(entry)  # likewise, and the next one came instead
+            elif seq not in pending:
                 self.dead_delayed -= 1
-                continue
-            # No call from the look above to the store below: nobody can cancel in between on this thread, so
-            # dead_delayed stays exact.
-            job = pending[seq]
-            job._place = READY
-            self._push_ready(job._key, seq)
-            moved += 1
+            else:
+                # No call from the look above to the store below: nobody can cancel in between on this thread, so
+                # dead_delayed stays exact.
+                job = pending[seq]
+                job._place = READY
+                self._push_ready(job._key, seq)
+                moved += 1
         return moved
 
     def _push_ready(self, key: object, seq: int) -> None:
@@ -126,18 +215,30 @@ class Core:
             return None
         job = None
         try:
-            while ready.entries:
-                seq = ready.pop()[1]
+            while (entry := ready.pop()) is not None:
+                seq = entry[1]
                 job = pending.get(seq)
+                if job is None or (job._attached is not None and not self._may_start(job, now)):
+                    continue
                 # Linearization point of a claim: this pop, and nothing else, decides against a cancel.
-                if job is not None and pending.pop(seq, None) is not None:
-                    job._claim(now, place)
+                if pending.pop(seq, None) is not None:
                     self.running[seq] = job
+                    job._claim(now, place)
+                    if job._attached is not None:
+                        for rule in job._attached.rules:
+                            rule.started(job, now)
                     return job
         except BaseException:
             self._give_back(job)
             raise
         return None
+
+    def _may_start(self, job: Job[Any], now: float) -> bool:
+        for rule in job._attached.rules if job._attached is not None else ():
+            if not rule.may_start(job, now):
+                self._hold(job)
+                return False
+        return True
 
     def claim_one(self, job: Job[Any], now: float) -> bool:
         """Take one given job for a caller of ``job.claim()``."""
@@ -145,91 +246,131 @@ class Core:
             if self.pending.pop(job._seq, None) is None:
                 return False
             self._left_queue(job)
-            job._claim(now, None)
             self.running[job._seq] = job
+            job._claim(now, None)
+            if job._attached is not None:
+                for rule in job._attached.rules:
+                    rule.started(job, now)
         except BaseException:
             self._give_back(job)
             raise
         return True
 
     def _give_back(self, job: Job[Any] | None) -> None:
-        """Undo a claim that an exception broke off between its steps: the job is pending again, or was never touched."""
+        """Undo a claim that an exception broke off: the job is pending again, or was never touched."""
         self.ready.untidy = True  # its entry may be gone; the next look rebuilds from the map
+        self.delayed.untidy = True
         if job is not None and job._state == "PENDING":
+            self.running.pop(job._seq, None)
             self.pending[job._seq] = job
 
     # ---------------------------------------------------------------- out
 
     def finish(self, job: Job[Any], result: object, name: str, now: float) -> bool:
         """RUNNING → DONE; False if somebody else had the right to settle it."""
-        if self.running.pop(job._seq, None) is None:
-            return False
-        job._finish(result, name, now)
+        try:
+            if self.running.pop(job._seq, None) is None:
+                return False
+            job._finish(result, name, now)
+        except BaseException:
+            self._not_settled(job)
+            raise
         self.done += 1
         self._remember(job, JobStatus.DONE, None)
+        if job._attached is not None:
+            self._tell_rules(job, now)
         return True
+
+    def _not_settled(self, job: Job[Any]) -> None:
+        """Undo what an exception broke off before the move was made: the job still runs, or is still pending."""
+        if job._state == "RUNNING":
+            self.running[job._seq] = job
+        elif job._state == "PENDING":
+            self.pending[job._seq] = job
+            self.delayed.untidy = self.ready.untidy = True
+
+    def _tell_rules(self, job: Job[Any], now: float) -> None:
+        for rule in job._attached.rules if job._attached is not None else ():
+            rule.ended(job, now)
 
     def fail(self, job: Job[Any], failure: Failure, error: str, now: float) -> bool:
         """RUNNING or PENDING → FAILED; False if the job is in neither map any more."""
         seq = job._seq
-        if self.running.pop(seq, None) is None:
-            if self.pending.pop(seq, None) is None:
-                return False
-            self._left_queue(job)
-        job._fail(failure, now)
+        try:
+            if self.running.pop(seq, None) is None:
+                if self.pending.pop(seq, None) is None:
+                    return False
+                self._left_queue(job)
+            job._fail(failure, now)
+        except BaseException:
+            self._not_settled(job)
+            raise
         self.failed += 1
         self._remember(job, JobStatus.FAILED, error)
+        self._tell_rules(job, now)
         return True
 
-    def retry(self, job: Job[Any], run_at: float, key: object) -> bool:
-        """RUNNING → PENDING, into the delayed heap; True if it is the new head there, None if it was settled."""
+    def retry(self, job: Job[Any], run_at: float, key: object, now: float) -> bool:
+        """RUNNING → PENDING, into the delayed queue; True if it is the new head there."""
         seq = job._seq
-        if self.running.pop(seq, None) is None:
-            return False
-        job._retry(run_at, key)
-        self.retries += 1
-        self.delayed.push((run_at, seq))
-        self.pending[seq] = job
-        return bool(self.delayed.entries[0][1] == seq)
+        try:
+            if self.running.pop(seq, None) is None:
+                return False
+            job._retry(run_at, key)
+            self.retries += 1
+            self.pending[seq] = job  # before its entry, which a sweep from within would take for a dead one
+            self.delayed.push((run_at, seq))
+        except BaseException:
+            self._not_settled(job)
+            raise
+        self._tell_rules(job, now)
+        return self._heads_delayed(seq)
 
     def stop(self, job: Job[Any], name: str, now: float) -> bool:
         """RUNNING → CANCELLED, for a task that left by ``check_cancelled``."""
-        if self.running.pop(job._seq, None) is None:
-            return False
-        job._cancel(name, now)
+        try:
+            if self.running.pop(job._seq, None) is None:
+                return False
+            job._cancel(name, now)
+        except BaseException:
+            self._not_settled(job)
+            raise
         self.cancelled += 1
         self._remember(job, JobStatus.CANCELLED, None)
+        self._tell_rules(job, now)
         return True
 
-    def cancel(self, job: Job[Any], name: str, now: float) -> Spoils | None:
+    def cancel(self, job: Job[Any], name: str, now: float, reason: CancelledError | None = None) -> Spoils | None:
         """PENDING → CANCELLED; return what the job held, for the caller to drop outside the lock.
 
         None means that this call did not cancel it. O(1) amortised with the lazy structure, O(log n) with the other.
         """
         pending = self.pending
-        spoils = (job._fn, job._args, job._kwargs, job._context)
+        attached = job._attached
+        spoils = (job._fn, job._args, job._kwargs, job._context, attached and attached.error)
         try:
             # Linearization point of a cancel.
             if pending.pop(job._seq, None) is None:
                 return None
             self._left_queue(job)
-            job._cancel(name, now)
+            job._cancel(name, now, reason)
         except BaseException:
-            if job._state == "PENDING":
-                pending[job._seq] = job  # did not happen
-                self.ready.untidy = True
+            self._not_settled(job)
             raise
         self.cancelled += 1
+        if attached is not None:
+            attached.error = None
+            self._tell_rules(job, now)
         self._remember(job, JobStatus.CANCELLED, None)
         self.sweep()
         return spoils
 
     def _left_queue(self, job: Job[Any]) -> None:
         """Account for the heap entry of a job that left the map otherwise than by being popped."""
-        if job._place is DELAYED:
-            if self.delayed.indexed:
-                self.delayed.discard((job._run_at, job._seq))
-            else:
+        if job._place is WAITING:
+            self.waiting.pop(job._seq, None)
+        elif job._place is DELAYED:
+            if not self.delayed.discard((job._run_at, job._seq)):
                 self.dead_delayed += 1
         else:
             self.ready.discard((job._key, job._seq))
@@ -237,24 +378,26 @@ class Core:
     def sweep(self) -> None:
         """Filter a heap in which the dead outnumber the living: O(1) amortised per cancel."""
         delayed, ready = self.delayed, self.ready
-        excess = len(delayed.entries) + len(ready.entries) - 2 * len(self.pending)
+        excess = len(delayed) + len(ready) - 2 * (len(self.pending) - len(self.waiting))
         if excess <= SWEEP_SLACK or self.entering is not None:
             return  # few dead; or a submission further down this stack has an entry in a heap and none in the map
-        if self.dead_delayed * 2 > len(delayed.entries):
-            delayed.keep(self.pending)
-            self.dead_delayed = 0
+        if self.dead_delayed * 2 > len(delayed):
+            self.dead_delayed -= delayed.keep(self.pending)
         else:
             ready.keep(self.pending)
 
     def repair(self) -> None:
         """Rebuild both heaps from the map, after an exception struck inside a change. O(n)."""
         self.entering = None
-        self.dead_delayed = 0
         self.delayed.rebuild(self._delayed_entries)
         self.ready.rebuild(self._ready_entries)
 
     def _delayed_entries(self) -> list[Entry]:
-        return [(job._run_at, seq) for seq, job in list(self.pending.items()) if job._place is DELAYED]
+        items = self.pending.items()
+        # No call between these two lines: whatever is cancelled from here on leaves a dead entry, and is counted.
+        self.dead_delayed = 0
+        jobs = [*items]
+        return [(job._run_at, seq) for seq, job in jobs if job._place is DELAYED]
 
     def _ready_entries(self) -> list[Entry]:
         return [(job._key, seq) for seq, job in list(self.pending.items()) if job._place is READY]
@@ -264,96 +407,143 @@ class Core:
         delayed, pending = self.delayed, self.pending
         if delayed.untidy:
             self.repair()
-        while delayed.entries:
-            rank, seq = delayed.entries[0]
-            if seq in pending:
-                due: float = rank
+        while (first := delayed.first()) is not None:
+            if first[1] in pending:
+                due: float = first[0]
                 return due
-            entry = delayed.pop()
-            if entry[1] in pending:
-                delayed.push(entry)  # a finalizer submitted between the look and the pop
-            else:
-                self.dead_delayed -= 1
+            try:
+                entry = delayed.pop()
+                if entry is not None and entry[1] in pending:
+                    delayed.push(entry)  # a finalizer changed the head between the look and the pop
+                elif entry is not None:
+                    self.dead_delayed -= 1
+            except BaseException:
+                delayed.untidy = True
+                raise
         return None
 
     def close(self, drain: str) -> None:
         """Refuse newcomers, and sharpen what happens to the jobs that are pending; never the other way."""
         self.drain = max(self.drain, drain, key=DRAINS.index)
-        self.halted = self.halted or self.drain == "none"
+        self.paused = False
+        self.halted = self.drain == "none" or self.broken
         self.closed = True
+
+    def pause(self, paused: bool) -> None:
+        """Start nothing, or start again; a closed scheduler cannot be paused."""
+        self.paused = paused and not self.closed
+        self.halted = self.paused or self.drain == "none" or self.broken
 
     # ---------------------------------------------------------------- another rule
 
-    def rerank(self, ranking: Ranking, keys: dict[int, object]) -> list[Job[Any]]:
+    def rerank(self, ranking: Ranking, keys: dict[int, object]) -> list[Job[Any]] | None:
         """Order the ready jobs by another ranking, given the keys of all pending jobs; O(n log n).
 
-        Returns the jobs whose key is missing; nothing has changed then, and the caller computes those (outside the
-        lock) and calls again. A trusted ranking needs no keys. A submission that was decided before the change and
-        arrives after it sees another ``ranking`` than it used, and computes its key again.
+        Returns the jobs whose key is missing: nothing has changed then, and the caller computes those (outside the
+        lock) and calls again; or None when it is done. A trusted ranking needs no keys. A submission that computed its
+        key before the change and arrives after it sees another ``ranking`` than it used, and computes it again.
         """
-        old, self.ranking = self.ranking, ranking
+        latest = self.latest
         jobs = list(self.pending.values())
         if ranking.trusted:
             keys = {job._seq: ranking.key_of(job) for job in jobs}
         missing = [job for job in jobs if job._seq not in keys]
         if missing:
-            self.ranking = old
             return missing
-        for job in jobs:
-            job._key = keys[job._seq]
-        self.ready = self.queue_type(ranking)
-        self.ready.rebuild(self._ready_entries)
-        return []
+        ready = self.queue_type(ranking)
+        ready.rebuild(lambda: [(keys[job._seq], job._seq) for job in jobs if job._place is READY])
+        ready.shut()  # until the jobs have the keys that it knows them by
+        # No call from this look to the last store: a submission from a handler came before, and is seen, or comes
+        # after, and finds the new ranking with its queue.
+        if self.latest != latest:
+            return []
+        self.ranking = ranking
+        self.ready = ready
+        try:
+            for job in jobs:
+                job._key = keys[job._seq]
+        except BaseException:
+            for job in jobs:
+                job._key = keys[job._seq]
+            raise
+        finally:
+            ready.push = ready.resting_push  # no call: whatever strikes from here on, the door is open
+        ready.open()
+        return None
 
     # ---------------------------------------------------------------- history
 
     def _remember(self, job: Job[Any], status: JobStatus, error: str | None) -> None:
-        """Keep a small record of an ended job, and forget the oldest; drop its claim on its name."""
-        id = job._options.id
-        if id is None:
-            id = job._seq
-        else:
-            self.named.pop(id, None)
-        if self.history:
-            self._ended[id] = (
-                id,
-                job._options.name or job._fn,
-                status,
-                job._priority,
-                job._attempts,
-                job._submitted_at,
-                job._run_at,
-                job._started_at,
-                job._finished_at,
-                getattr(job._place, "name", None),
-                error,
-            )
-            order = self._ended_order
-            order.append(id)
-            if len(order) > self.history:
-                self._ended.pop(order.popleft(), None)
+        """Keep a small record of an ended job; the oldest falls out by itself. Ends its claim on its id."""
+        options = job._options
+        record = (
+            job._seq,
+            options,
+            job._fn,
+            status,
+            job._priority,
+            job._attempts,
+            job._submitted_at,
+            job._run_at,
+            job._started_at,
+            job._finished_at,
+            job._place,
+            error,
+        )
+        self._ended.append(record)
+        if options.id is not None:
+            self._remember_id(options.id, record)
+
+    def _remember_id(self, id: str, record: tuple[Any, ...]) -> None:
+        """Index a record by the user's id. Expired ones are swept when they could outnumber the others."""
+        self.named.pop(id, None)
+        self._ended_ids[id] = (self.done + self.failed + self.cancelled, record)
+        if len(self._ended_ids) > 2 * self.history:
+            for known in list(self._ended_ids):
+                if self._remembered(known) is None:
+                    self._ended_ids.pop(known, None)
+
+    def _remembered(self, id: int | str) -> tuple[Any, ...] | None:
+        """Return the record of an ended job: O(1) by an id of the user's, O(history) by a number."""
+        if type(id) is str:
+            number, record = self._ended_ids.get(id, (None, None))
+            if number is None or self.done + self.failed + self.cancelled - number >= self.history:
+                return None
+            return record
+        for record in list(self._ended):
+            if record[0] == id and record[1].id is None:
+                return record
+        return None
 
     def find(self, id: int | str) -> Job[Any] | None:
         """Return the live job with this id."""
         if type(id) is str:
             return self.named.get(id)
-        return self.pending.get(id) or self.running.get(id)  # type: ignore[arg-type]  # ids are ints or strs
+        job = self.pending.get(id) or self.running.get(id)  # type: ignore[arg-type]  # ids are ints or strs
+        return None if job is None or job._options.id is not None else job
 
     def status_of(self, id: int | str) -> JobStatus | None:
         """Return the status of a live or remembered job."""
         job = self.find(id)
         if job is not None:
             return job.status
-        record = self._ended.get(id)
-        return None if record is None else record[2]
+        record = self._remembered(id)
+        return None if record is None else record[3]
 
     def ended(self) -> list[JobInfo]:
         """Return the history, oldest first."""
-        return [JobInfo(*self._ended[id]) for id in list(self._ended_order) if id in self._ended]
+        return [_info(*record) for record in list(self._ended)]
 
     def check_invariants(self) -> None:
         """Raise InvariantError on the first broken one. O(n log n); for tests and ``check()``."""
         check_invariants(self)
+
+
+def _info(seq: int, options: Options, name: str, status: JobStatus, *rest: Any) -> JobInfo:
+    *known, place, error = rest
+    id = seq if options.id is None else options.id
+    fields: tuple[Any, ...] = (id, options.name or name, status, *known, getattr(place, "name", None), error)
+    return JobInfo(*fields)
 
 
 def check_invariants(core: Core) -> None:
@@ -363,31 +553,33 @@ def check_invariants(core: Core) -> None:
         if not truth:
             raise InvariantError(what)
 
+    require(set(core.waiting) <= set(core.pending), "a job is held back that is not pending")
     require(not set(core.pending) & set(core.running), "a job is pending and running at once")
     for seq, job in core.pending.items():
         require(job._seq == seq, f"{job!r} stands under the number {seq}")
         require(job.status is JobStatus.PENDING, f"{job!r} is in the pending map")
-        require(job._place in (DELAYED, READY), f"{job!r} is pending at {job._place!r}")
+        require(job._place in (DELAYED, READY, WAITING), f"{job!r} is pending at {job._place!r}")
+        require((job._place is WAITING) == (seq in core.waiting), f"{job!r} and the waiting map disagree")
     for seq, job in core.running.items():
         require(job._seq == seq, f"{job!r} stands under the number {seq}")
         require(job.status is JobStatus.RUNNING, f"{job!r} is in the running map")
     for id, job in core.named.items():
-        require(core.find(job._seq) is job, f"the id {id!r} belongs to a job that is not live")
+        holder = core.pending.get(job._seq) or core.running.get(job._seq)
+        # An interrupt may have left the name of a job that has ended; reserve() takes it from it.
+        require(holder is job or job.done(), f"the id {id!r} belongs to a job that is not live")
     for queue, place in ((core.delayed, DELAYED), (core.ready, READY)):
         if queue.untidy:
             continue  # will be rebuilt before anybody looks
-        entries = list(queue.entries)
+        entries = queue.entries()
         live = [seq for _, seq in entries if seq in core.pending]
-        require(len(set(live)) == len(live), f"a job stands twice in the {place} heap")
+        require(len(set(live)) == len(live), f"a job stands twice in the {place} queue")
         require(
             set(live) == {seq for seq, job in core.pending.items() if job._place is place},
-            f"the {place} heap does not hold the {place} jobs",
+            f"the {place} queue does not hold the {place} jobs",
         )
-        if queue.indexed or not core.ranking.comparing:
-            for child in range(1, len(entries)):
-                parent = child - 1 if queue.indexed else (child - 1) // 2
-                require(not entries[child] < entries[parent], f"the {place} heap is out of order at {child}")
+        unsure = place is READY and core.ranking.comparing  # a user's before() may contradict itself
+        require(unsure or queue.in_order(), f"the {place} queue is out of order")
         if place is DELAYED:
             require(core.dead_delayed == len(entries) - len(live), "the count of dead delayed entries is off")
     require(min(core.done, core.failed, core.cancelled, core.retries) >= 0, "a counter is negative")
-    require(len(core._ended_order) <= max(core.history, 0), "the history is longer than it may be")
+    require(len(core._ended) <= core.history, "the history is longer than it may be")

@@ -92,9 +92,7 @@ class BulkFetch:
     def _submit(self, path: str, name: str, priority: int, opens: float) -> None:
         """Submit the fetch of one path."""
         delay = max(0.0, opens - time.monotonic())
-        options = self._scheduler.options(
-            id=path, name=name, priority=priority, delay=delay, retry=self._retry
-        )
+        options = self._scheduler.options(id=path, name=name, priority=priority, delay=delay, retry=self._retry)
         job = self.jobs[path] = options.submit(self._fetcher.fetch, path)
         job.add_done_callback(partial(self._note_failure, job))
 
@@ -107,8 +105,7 @@ class BulkFetch:
         """Say whether half of the jobs have ended, or the second wave is about to open."""
         stats = self._scheduler.stats()
         return (
-            2 * (stats.done + stats.failed) >= stats.submitted
-            or time.monotonic() > self.second_opens - _CANCEL_AHEAD
+            2 * (stats.done + stats.failed) >= stats.submitted or time.monotonic() > self.second_opens - _CANCEL_AHEAD
         )
 
     def _revoke(self) -> None:
@@ -215,9 +212,7 @@ def fetch_by_hand(plan: Plan, paths: Iterable[str], progress: Progress) -> HandR
                 by_hand.stopping.set()
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
-        errors = {
-            path: error for path, future in futures.items() if (error := future.exception()) is not None
-        }
+        errors = {path: error for path, future in futures.items() if (error := future.exception()) is not None}
         bodies = {path: future.result() for path, future in futures.items() if path not in errors}
         return HandRun(bodies, errors, fetcher.attempts(), server.tally(), by_hand.slept)
 

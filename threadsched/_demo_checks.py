@@ -155,9 +155,7 @@ def attempts_agree(evidence: Evidence) -> Verdict:
     """Every job's number of attempts is the number of requests that the server got for its path."""
     run = evidence.scheduled
     wrong = [path for path, info in run.infos.items() if info.attempts != run.tally.attempts.get(path, 0)]
-    return not wrong, _wrong_or(
-        wrong, f"{sum(info.attempts for info in run.infos.values())} attempts, path by path"
-    )
+    return not wrong, _wrong_or(wrong, f"{sum(info.attempts for info in run.infos.values())} attempts, path by path")
 
 
 def refusals_foretold(evidence: Evidence) -> Verdict:
@@ -281,8 +279,7 @@ def _mismatches(wanted: Iterable[Source], bodies: dict[str, Body]) -> list[str]:
     return [
         source.path
         for source in wanted
-        if (body := bodies.get(source.path)) is None
-        or (body.size, body.digest) != (source.size, source.digest)
+        if (body := bodies.get(source.path)) is None or (body.size, body.digest) != (source.size, source.digest)
     ]
 
 

@@ -33,9 +33,7 @@ Row = tuple[str, float, list[float]]
 def introduction(plan: Plan, terminal: Terminal) -> str:
     """Return a few lines that say what is about to happen."""
     packages = sum(source.opens_package for source in plan.sources)
-    later = (
-        f"{plan.second_delay:.1f} s later; {plan.doomed}/ ({len(plan.doomed_paths)} files) to be cancelled"
-    )
+    later = f"{plan.second_delay:.1f} s later; {plan.doomed}/ ({len(plan.doomed_paths)} files) to be cancelled"
     latency, pause = plan.behaviour.latency * 1000, plan.backoff * 1000
     refused = f"{plan.behaviour.busy_share:.0%} of them 503, busy"
     lines = (
@@ -144,9 +142,7 @@ def as_json(evidence: Evidence, checks: Sequence[Check], elapsed: float) -> dict
         "files": len(plan.sources),
         "bytes": sum(body.size for body in run.bodies.values()),
         "waves": {"first": len(plan.first), "second": len(plan.second), "second_delay": plan.second_delay},
-        "jobs": {
-            name: getattr(run.stats, name) for name in ("submitted", "done", "failed", "cancelled", "retries")
-        },
+        "jobs": {name: getattr(run.stats, name) for name in ("submitted", "done", "failed", "cancelled", "retries")},
         "cancelled_package": plan.doomed,
         "failed_jobs": [_job_figures(info) for info in run.with_status(JobStatus.FAILED)],
         "server": server,
@@ -197,9 +193,7 @@ def _run_time(info: JobInfo) -> float:
 class Summary:
     """Lays the evidence out for a reader, part by part, as lines."""
 
-    def __init__(
-        self, evidence: Evidence, checks: Sequence[Check], elapsed: float, terminal: Terminal
-    ) -> None:
+    def __init__(self, evidence: Evidence, checks: Sequence[Check], elapsed: float, terminal: Terminal) -> None:
         """Take what `as_json` takes, and where it will be shown."""
         self._evidence = evidence
         self._checks = checks
@@ -269,10 +263,7 @@ class Summary:
         """Yield the timelines of both runs, on one scale."""
         run, other = self._evidence.scheduled, self._evidence.by_hand
         longest = max(span(run.attempts), span(other.attempts))
-        yield (
-            self._title("Workers over time")
-            + f"  (0 to {longest:.1f} s; the darker, the busier; % of its own run)"
-        )
+        yield (self._title("Workers over time") + f"  (0 to {longest:.1f} s; the darker, the busier; % of its own run)")
         for title, attempts in (("threadsched", run.attempts), ("ThreadPoolExecutor", other.attempts)):
             yield f"  {title}"
             yield from self._rows(attempts, longest)
@@ -302,9 +293,7 @@ class Summary:
         """Yield every check with its outcome, and the outcome of all."""
         yield self._title("Checks")
         for check in self._checks:
-            outcome = (
-                self._terminal.style("green", "ok    ") if check.ok else self._terminal.style("red", "FAILED")
-            )
+            outcome = self._terminal.style("green", "ok    ") if check.ok else self._terminal.style("red", "FAILED")
             yield f"  {outcome} {check.name:<27} {check.detail}"
         failed = sum(not check.ok for check in self._checks)
         passed = f"{len(self._checks) - failed} of {len(self._checks)} checks ok"

@@ -20,8 +20,10 @@ class SchedulerClosedError(ThreadschedError, RuntimeError):
 
 
 class InterpreterExitRuntimeError(SchedulerClosedError):
-    """Raised instead once the exiting interpreter has closed the door. Its name ends as the standard library's error
-    for the same, so who searches a log for ``RuntimeError: cannot schedule new futures`` finds it.
+    """Raised instead once the exiting interpreter has closed the door.
+
+    Its name ends as the standard library's error for the same, so who searches a log for ``RuntimeError: cannot
+    schedule new futures`` finds it.
     """
 
 
@@ -42,8 +44,9 @@ class IllegalMoveError(ThreadschedError, concurrent.futures.InvalidStateError):
 
 
 class JobStoppedError(ThreadschedError, concurrent.futures.CancelledError):
-    """Raised by ``current_job().check_cancelled()`` once a stop was requested; leaving the task by it ends the
-    job CANCELLED.
+    """Raised by ``current_job().check_cancelled()`` once a stop was requested.
+
+    A task that lets it out ends CANCELLED.
     """
 
 
@@ -70,5 +73,5 @@ class RetryAfter(ThreadschedError):
         self.seconds = checked_seconds("seconds", seconds)
         super().__init__(message or f"asked to be run again after {self.seconds:g} s")
 
-    def __reduce__(self) -> tuple[type[RetryAfter], tuple[float, str]]:
-        return type(self), (self.seconds, str(self))
+    def __reduce__(self) -> tuple[type[RetryAfter], tuple[float, str], dict[str, object]]:
+        return type(self), (self.seconds, str(self)), self.__dict__

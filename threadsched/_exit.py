@@ -12,6 +12,7 @@ and get the hook by ``multiprocessing.util.Finalize``.
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 import sys
 import weakref
@@ -26,6 +27,7 @@ from threadsched._worker import current_worker
 
 if TYPE_CHECKING:
     from threadsched._runtime import Runtime
+    from threadsched._shared import Shared
 
 # id -> runtime, in order of creation. Written by one C call each, so it needs no lock.
 _live: dict[int, weakref.ref[Runtime]] = {}
@@ -90,7 +92,7 @@ def make_hook(reference: weakref.ref[Runtime]) -> Callable[[], None]:
     return hook
 
 
-def forget(runtime: Runtime) -> None:
+def forget(runtime: Shared) -> None:
     """Unregister the exit hook; a foreign ``__eq__`` may run in there, so never under the lock."""
     if runtime.exit_hook is not None:
         atexit.unregister(runtime.exit_hook)
@@ -131,7 +133,7 @@ def name_stuck(runtime: Runtime) -> None:
     """Log each job that the process leaves behind, with its stack."""
     for info in _inspect.running(runtime):
         _log.report(
-            _log.logging.ERROR,
+            logging.ERROR,
             "the process exits while job %r (%s) still runs on %s:\n%s",
             info.id, info.name, info.worker, info.stack or "(no stack)",
         )  # fmt: skip
@@ -144,7 +146,7 @@ def abandon(runtime: Runtime) -> None:
         forget(runtime)
 
 
-def cover_child_process(runtime: Runtime) -> None:
+def cover_child_process(runtime: Shared) -> None:
     """Give a child of ``multiprocessing``, which may skip ``atexit``, the same exit."""
     if sys.version_info < (3, 13) and "multiprocessing.process" in sys.modules:
         import multiprocessing

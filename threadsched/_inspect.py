@@ -23,16 +23,18 @@ def stats(runtime: Runtime) -> Stats:
     """Count everything at one instant. O(1)."""
     with runtime.lock:
         core = runtime.core
+        core.ranking.refuse_in_before()
         pending, running = len(core.pending), len(core.running)
-        delayed = min(max(len(core.delayed.entries) - core.dead_delayed, 0), pending)
+        waiting = len(core.waiting)
+        delayed = min(max(len(core.delayed) - core.dead_delayed, 0), pending - waiting)
         return Stats(
             workers=len(runtime.workers),
             idle=len(runtime.idle) + len(runtime.watch),
             running=running,
             pending=pending,
             delayed=delayed,
-            ready=pending - delayed,
-            waiting=0,
+            ready=pending - delayed - waiting,
+            waiting=waiting,
             submitted=pending + running + core.done + core.failed + core.cancelled,
             done=core.done,
             failed=core.failed,
@@ -52,23 +54,23 @@ def info_of(runtime: Runtime, job: Job[Any], *, stack: bool = False) -> JobInfo:
         attached = job._attached
         if error is None and attached is not None:
             error = attached.error
-        running_on = place if status is JobStatus.RUNNING and isinstance(place, Worker) else None
-        record = {
-            "id": job.id,
-            "name": name,
-            "status": status,
-            "priority": job._priority,
-            "attempts": job._attempts,
-            "submitted_at": job._submitted_at,
-            "run_at": job._run_at,
-            "started_at": job._started_at,
-            "finished_at": job._finished_at,
-            "worker": getattr(place, "name", None),
-        }
+        record = (
+            job._priority,
+            job._attempts,
+            job._submitted_at,
+            job._run_at,
+            job._started_at,
+            job._finished_at,
+            getattr(place, "name", None),
+        )
+    on = place if stack and status is JobStatus.RUNNING and isinstance(place, Worker) else None
     return JobInfo(
-        **record,
+        job.id,
+        name,
+        status,
+        *record,
         error=None if error is None else _log.describe_error(error),
-        stack=stack_of(running_on) if stack and running_on is not None else None,
+        stack=None if on is None else stack_of(on),
     )
 
 
@@ -113,14 +115,14 @@ def explain(runtime: Runtime, job: Job[Any]) -> list[Reason]:
     info = info_of(runtime, job)
     with runtime.lock:
         delayed = job._place is DELAYED and info.run_at > now
-        ahead, width = len(runtime.core.ready.entries), runtime.width
+        ahead, width = len(runtime.core.ready), runtime.width
         halted = runtime.core.halted
     if info.status is JobStatus.RUNNING:
         return [Reason("running", f"attempt {info.attempts} runs on {info.worker or 'its claimer'}")]
     if info.status.ended:
         return [Reason("ended", f"ended {info.status.name}" + (f": {info.error}" if info.error else ""))]
     if halted:
-        return [Reason("ended", "the scheduler was told to give up what is pending")]
+        return [Reason("queued", "the scheduler was told to give up what is pending")]
     if delayed and info.attempts:
         return [
             Reason(

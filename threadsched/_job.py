@@ -27,17 +27,18 @@ state changes under both, the condition first.
 from __future__ import annotations
 
 import concurrent.futures
+import logging
 import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 from threadsched import _errors, _log, _numbers
-from threadsched._locks import JobCondition
 from threadsched._records import JobInfo, JobStatus, Reason
 
 if TYPE_CHECKING:
     from contextvars import Context
 
+    from threadsched._locks import JobCondition
     from threadsched._options import Options
     from threadsched._runtime import Runtime
 
@@ -46,7 +47,7 @@ T = TypeVar("T")
 # The words of concurrent.futures, which its wait() and as_completed() look for in _state.
 _PENDING = "PENDING"
 _RUNNING = "RUNNING"
-_CANCELLED = "CANCELLED"
+CANCELLED = "CANCELLED"  # decided, and those who watch its condition not yet told
 _NOTIFIED = "CANCELLED_AND_NOTIFIED"
 _FINISHED = "FINISHED"
 
@@ -64,6 +65,7 @@ MOVES: dict[tuple[JobStatus, JobStatus], str] = {
 # What _place says of a PENDING job; of a RUNNING one it is the worker (or None, claimed by claim()).
 DELAYED = "delayed"
 READY = "ready"
+WAITING = "waiting"  # held back by a rule of its own, in no queue
 
 
 def task_name(fn: object) -> str:
@@ -81,7 +83,7 @@ def task_name(fn: object) -> str:
 class Attached:
     """What hangs on the few jobs that somebody waits for, watches, or asks to stop."""
 
-    __slots__ = ("callbacks", "condition", "error", "no_retry", "sleeper", "stop", "tokens", "trail")
+    __slots__ = ("callbacks", "condition", "error", "no_retry", "rules", "sleeper", "stop", "tokens", "trail")
 
     def __init__(self) -> None:
         self.tokens: list[Any] = []
@@ -94,6 +96,8 @@ class Attached:
         """``request_cancel`` was called."""
         self.sleeper: Any = None
         """The token on which the task itself sleeps in ``sleep()``."""
+        self.rules: tuple[Any, ...] = ()
+        """What may hold the job back and is told of its moves: see ``_core.Rule``."""
         self.trail: list[str] = []
         """Earlier attempts' failures, in words."""
         self.error: BaseException | None = None
@@ -110,19 +114,20 @@ class Failure:
     __slots__ = ("attempts", "error", "id", "name", "seen", "traceback")
 
     def __init__(self, job: Job[Any], error: BaseException) -> None:
+        self.seen = True  # until it is whole: an interrupt may leave it half made
         self.id = job.id
         self.name = job.name
         self.attempts = job._attempts
         self.error = error
-        self.traceback = error.__traceback__
+        self.traceback = _log.traceback_of(error)
         self.seen = False
 
     def __del__(self) -> None:
         if not self.seen:
             error = self.error
-            error.__traceback__ = self.traceback
+            BaseException.with_traceback(error, self.traceback)
             _log.report(
-                _log.logging.ERROR,
+                logging.ERROR,
                 "job %r (%s) failed after %d attempt(s) and nobody asked for its result: %s",
                 self.id,
                 self.name,
@@ -163,6 +168,10 @@ class Job(concurrent.futures.Future[T], Generic[T]):
         "_submitted_at",
     )
 
+    # Given by the scheduler with the lock held, just before the job is accepted.
+    _seq: int
+    _key: Any
+
     _no_rank = 0  # what FifoPolicy's key reads: every job alike, so the submission number decides
 
     def __init__(
@@ -181,7 +190,7 @@ class Job(concurrent.futures.Future[T], Generic[T]):
         self._args: Any = args
         self._kwargs = kwargs
         self._context = context
-        self._options = options
+        self._options = options.lasting
         self._priority = options.priority
         self._submitted_at = now
         delay = options.delay
@@ -275,11 +284,13 @@ class Job(concurrent.futures.Future[T], Generic[T]):
             True if it is cancelled now, by this call or an earlier one; False if it runs or has ended. Of a running
             job nothing changes, except that no retry will follow.
         """
+        if self._state == _FINISHED:
+            return False  # without a lock: Executor.map cancels each future it has taken the result of
         return self._runtime.cancel(self) or self.cancelled()
 
     def cancelled(self) -> bool:
         """Return True if the job ended CANCELLED."""
-        return self._state in (_CANCELLED, _NOTIFIED)
+        return self._state in (CANCELLED, _NOTIFIED)
 
     def running(self) -> bool:
         """Return True while the task runs."""
@@ -287,7 +298,7 @@ class Job(concurrent.futures.Future[T], Generic[T]):
 
     def done(self) -> bool:
         """Return True once the job has ended, however it did."""
-        return self._state in (_FINISHED, _CANCELLED, _NOTIFIED)
+        return self._state in (_FINISHED, CANCELLED, _NOTIFIED)
 
     def result(self, timeout: float | None = None) -> T:
         """Wait for the job to end and return its value, or raise what its last attempt raised.
@@ -308,7 +319,7 @@ class Job(concurrent.futures.Future[T], Generic[T]):
             value: T = self._result
             return value
         try:
-            raise error.with_traceback(self._look_at_failure())
+            raise BaseException.with_traceback(error, self._look_at_failure())
         finally:
             # The traceback holds this frame: without this line it would be a cycle through the job.
             self = error = None  # type: ignore[assignment]
@@ -347,23 +358,26 @@ class Job(concurrent.futures.Future[T], Generic[T]):
         if not self._runtime.wait_for_end(self, timeout):
             raise TimeoutError(f"{self!r} had not ended within {timeout} s")
         if self._state != _FINISHED:
-            raise concurrent.futures.CancelledError(f"{self!r}")
+            reason = self._result  # of a cancelled job: None, or the error that says why
+            raise concurrent.futures.CancelledError(f"{self!r}") if reason is None else reason.with_traceback(None)
 
     def _look_at_failure(self) -> types.TracebackType | None:
         failure: Failure = self._result
         failure.seen = True
         return failure.traceback
 
-    @property
-    def _condition(self) -> JobCondition:
-        """What ``wait`` and ``as_completed`` lock; who asks for it counts as having looked."""
-        if isinstance(self._result, Failure):
-            self._result.seen = True
-        return self._runtime.condition_of(self)
+    if not TYPE_CHECKING:  # a checker shall see Future's own attributes
 
-    @property
-    def _waiters(self) -> list[Any]:
-        return self._condition.waiters
+        @property
+        def _condition(self) -> JobCondition:
+            """What ``wait`` and ``as_completed`` lock; who asks for it counts as having looked."""
+            if isinstance(self._result, Failure):
+                self._result.seen = True
+            return self._runtime.condition_of(self)
+
+        @property
+        def _waiters(self) -> list[Any]:
+            return self._condition.waiters
 
     # ---------------------------------------------------------------- beyond Future
 
@@ -415,7 +429,7 @@ class Job(concurrent.futures.Future[T], Generic[T]):
         raise _errors.IllegalMoveError(f"cannot {move} {self!r}")
 
     def _claim(self, now: float, place: object) -> None:
-        if self._state != _PENDING:
+        if self._state is not _PENDING:
             self._illegal("claim")
         self._place = place
         self._started_at = now
@@ -423,7 +437,7 @@ class Job(concurrent.futures.Future[T], Generic[T]):
         self._state = _RUNNING
 
     def _finish(self, result: T, name: str, now: float) -> None:
-        if self._state != _RUNNING:
+        if self._state is not _RUNNING:
             self._illegal("finish")
         self._finished_at = now
         self._result = result
@@ -432,7 +446,7 @@ class Job(concurrent.futures.Future[T], Generic[T]):
         self._state = _FINISHED
 
     def _fail(self, failure: Failure, now: float) -> None:
-        if self._state != _RUNNING and self._state != _PENDING:
+        if self._state is not _RUNNING and self._state is not _PENDING:
             self._illegal("fail")
         self._finished_at = now
         self._result = failure
@@ -442,32 +456,35 @@ class Job(concurrent.futures.Future[T], Generic[T]):
         self._state = _FINISHED
 
     def _retry(self, run_at: float, key: object) -> None:
-        if self._state != _RUNNING:
+        if self._state is not _RUNNING:
             self._illegal("retry")
         self._run_at = run_at
         self._key = key
         self._place = DELAYED
         self._state = _PENDING
 
-    def _cancel(self, name: str, now: float, *, orphaned: bool = False) -> None:
+    def _cancel(
+        self, name: str, now: float, reason: concurrent.futures.CancelledError | None = None, *, orphaned: bool = False
+    ) -> None:
         """PENDING → CANCELLED, or RUNNING → CANCELLED for a task that stopped itself or was left behind by a fork.
 
         Where a condition exists, its waiters have to be told under it: the state says so until then.
         """
-        if self._state != _PENDING and self._state != _RUNNING:
+        if self._state is not _PENDING and self._state is not _RUNNING:
             self._illegal("cancel")
         self._finished_at = now
+        self._result = reason
         self._fn = name
         self._args = self._kwargs = self._context = None
         attached = self._attached
         if attached is None or attached.condition is None or orphaned:
             self._state = _NOTIFIED
         else:
-            self._state = _CANCELLED
+            self._state = CANCELLED
 
     def _tell_cancelled(self) -> bool:
         """CANCELLED → CANCELLED_AND_NOTIFIED, for the one who may tell the waiters. Under the job's condition."""
-        if self._state != _CANCELLED:
+        if self._state is not CANCELLED:
             return False
         self._state = _NOTIFIED
         return True

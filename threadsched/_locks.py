@@ -45,7 +45,6 @@ ASIDE = 50e-6
 # 20 x 50 us is a fifth of a switch interval; after that the thread queues like anybody else.
 ASIDE_ROUNDS = 20
 
-Token = threading.Lock if sys.version_info >= (3, 13) else Any  # before 3.13 Lock is a function, not a type
 
 GIL = getattr(sys, "_is_gil_enabled", lambda: True)()
 
@@ -88,10 +87,16 @@ def sleep_on(token: Any, timeout: float | None) -> bool:
 
 
 def make_waker(tokens: list[Any]) -> Callable[[], object]:
-    """Return a function that pops the last token and releases it in one C call, so that no signal, finalizer or
-    Ctrl-C can come between; IndexError when there is none.
+    """Return a function that pops the last token and releases it, or raises IndexError when there is none.
+
+    It is one C call, so that no signal, finalizer or Ctrl-C can come between.
     """
     return map(operator.methodcaller("release"), iter(tokens.pop, None)).__next__
+
+
+def on_main_thread() -> bool:
+    """Say whether this is the thread on which Ctrl-C strikes."""
+    return threading.current_thread() is threading.main_thread()
 
 
 def release_all(tokens: list[Any]) -> None:

@@ -4,17 +4,36 @@ from __future__ import annotations
 
 import difflib
 from datetime import timedelta
+from typing import TypedDict
 
 from threadsched import _numbers
 from threadsched._retry import Retry
 
 _UNSET = object()
 
+Seconds = float | timedelta
+
+
+class JobOptions(TypedDict, total=False):
+    """The options of a job, as a type checker sees them; ``Scheduler.options`` says what they mean."""
+
+    id: str | None
+    name: str | None
+    delay: Seconds
+    priority: float
+    retries: int
+    backoff: Seconds
+    retry: Retry | None
+    context: bool
+
+
+DEFAULTS: Options = None  # type: ignore[assignment]  # made below, and asked for by the first of them
+
 
 class Options:
     """Checked options; immutable, and one object for any number of jobs, so a plain job pays for none of them."""
 
-    __slots__ = ("context", "delay", "id", "name", "priority", "retry")
+    __slots__ = ("context", "delay", "id", "lasting", "name", "priority", "retry")
 
     def __init__(
         self,
@@ -34,6 +53,10 @@ class Options:
         self.priority = _numbers.real("priority", priority)
         self.context = _numbers.flag("context", context)
         self.retry = _checked_retry(retries, backoff, retry)
+        # What a job keeps: if nothing in here outlasts the submission, the defaults, so that a million jobs with a
+        # delay of their own do not keep a million of these.
+        plain = self.id is None and self.name is None and self.retry is None
+        self.lasting: Options = DEFAULTS if plain and DEFAULTS is not None else self
 
 
 def _checked_retry(retries: object, backoff: object, retry: object) -> Retry | None:
@@ -50,14 +73,13 @@ def _checked_retry(retries: object, backoff: object, retry: object) -> Retry | N
 
 def make_options(given: dict[str, object]) -> Options:
     """Check keyword options; an unknown one is a TypeError that names it and what was probably meant."""
+    known = JobOptions.__annotations__
     for name in given:
-        if name not in Options.__slots__ and name not in ("retries", "backoff"):
-            close = difflib.get_close_matches(name, [*Options.__slots__, "retries", "backoff"], 1)
+        if name not in known:
+            close = difflib.get_close_matches(name, known, 1)
             hint = f"; did you mean {close[0]!r}?" if close else ""
             raise TypeError(f"unknown job option {name!r}{hint}")
     return Options(**given)
 
 
 DEFAULTS = Options()
-
-Seconds = float | timedelta

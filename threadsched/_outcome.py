@@ -6,7 +6,9 @@ notes, telling the watchers of ``concurrent.futures.wait``, and cleaning up afte
 
 from __future__ import annotations
 
+import functools
 import inspect
+import logging
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from threadsched import _locks, _log, _numbers, _worker
@@ -14,7 +16,8 @@ from threadsched._errors import JobStoppedError, WorkerDiedError
 from threadsched._job import Job, task_name
 
 if TYPE_CHECKING:
-    from threadsched._runtime import Runtime
+    from threadsched._ending import Ending
+    from threadsched._pool import Pool
     from threadsched._worker import Worker
 
 
@@ -22,10 +25,16 @@ def check_task(fn: object) -> None:
     """Refuse what is not callable, and coroutine functions in any wrapping."""
     if not callable(fn):
         raise TypeError(f"the task must be callable, not {_numbers.describe(fn)}")
-    inner = fn
-    while hasattr(inner, "func") and callable(inner.func):  # functools.partial
+    inner: Any = fn
+    while isinstance(inner, functools.partial):
         inner = inner.func
-    if inspect.iscoroutinefunction(inner) or inspect.iscoroutinefunction(getattr(type(inner), "__call__", None)):
+    # A callable object is known by its class's method; callable() has been asked already.
+    method = getattr(type(inner), "__call__", None)  # noqa: B004 -- not a test of callability
+    try:
+        asynchronous = inspect.iscoroutinefunction(inner) or inspect.iscoroutinefunction(method)
+    except Exception:  # an attribute hook of the caller's
+        return
+    if asynchronous:
         refuse_coroutine(inner)
 
 
@@ -34,13 +43,13 @@ def refuse_coroutine(fn: object) -> NoReturn:
     raise TypeError(f"{task_name(fn)} is a coroutine function; submit a function that calls asyncio.run on it")
 
 
-def attempt_failed(runtime: Runtime, job: Job[Any], error: BaseException) -> None:
+def attempt_failed(runtime: Ending, job: Job[Any], error: BaseException) -> None:
     """Retry, stop or fail a job whose attempt raised."""
-    trace = error.__traceback__
+    trace = _log.traceback_of(error)
     while trace is not None and trace.tb_frame.f_code is not _worker.run_task.__code__:
         trace = trace.tb_next
     if trace is not None:
-        error.__traceback__ = trace.tb_next  # as the task left it, without the worker's own frames
+        BaseException.with_traceback(error, trace.tb_next)  # as the task left it, without the worker's own frames
     if isinstance(error, JobStoppedError) and job.cancel_requested:
         runtime.stop(job)
         return
@@ -51,7 +60,7 @@ def attempt_failed(runtime: Runtime, job: Job[Any], error: BaseException) -> Non
     runtime.fail(job, error, text)
 
 
-def _retried(runtime: Runtime, job: Job[Any], error: BaseException, text: str) -> bool:
+def _retried(runtime: Ending, job: Job[Any], error: BaseException, text: str) -> bool:
     """Put the job back if another attempt is due to it.
 
     A ``Retry`` or a policy that raises means the end: its error is logged, and noted on the job's own.
@@ -65,14 +74,15 @@ def _retried(runtime: Runtime, job: Job[Any], error: BaseException, text: str) -
         if pause is None:
             return False
         ranking = runtime.core.ranking
-        run_at = runtime.read_clock() + pause
+        now = runtime.read_clock()
+        run_at = now + pause
         with runtime.lock:
             job._run_at = run_at  # the policy must see when it will run; the job is ours until the retry is decided
-        if runtime.retry(job, job._run_at, ranking.key_of(job), error, text):
+        if runtime.retry(job, run_at, ranking.key_of(job), now, error, text):
             return True
     except BaseException as fault:
         told = _log.describe_error(fault)
-        _log.report(_log.logging.ERROR, "job %r is not retried: deciding on it raised %s", job.id, told, error=fault)
+        _log.report(logging.ERROR, "job %r is not retried: deciding on it raised %s", job.id, told, error=fault)
         _add_note(error, f"not retried: deciding on it raised {told}")
     with runtime.lock:
         job._run_at = due
@@ -95,7 +105,7 @@ def _add_note(error: BaseException, note: str) -> None:
         return
 
 
-def fail_in_backoff(runtime: Runtime, job: Job[Any], error: BaseException) -> None:
+def fail_in_backoff(runtime: Ending, job: Job[Any], error: BaseException) -> None:
     """Fail a job that a shutdown found waiting for its retry, with its last error."""
     _add_note(error, "not retried: the scheduler was shut down")
     runtime.fail(job, error, _log.describe_error(error))
@@ -103,16 +113,18 @@ def fail_in_backoff(runtime: Runtime, job: Job[Any], error: BaseException) -> No
 
 def tell_waiters(job: Job[Any], condition: _locks.JobCondition) -> None:
     """Tell ``wait`` and ``as_completed`` that the job has ended. The condition held, the scheduler's lock not."""
+    job._tell_cancelled()
     for waiter in condition.waiters:
         if job.cancelled():
             waiter.add_cancelled(job)
         elif job._exception is not None:
+            job._look_at_failure()
             waiter.add_exception(job)
         else:
             waiter.add_result(job)
 
 
-def worker_died(runtime: Runtime, worker: Worker, error: BaseException) -> None:
+def worker_died(runtime: Pool, worker: Worker, error: BaseException) -> None:
     """Clean up after a worker that an exception ended outside of any task (an asynchronous one, or a fault of ours)."""
     with runtime.lock:
         # The structures may have been left half changed: the map is the truth, and is audited first.
@@ -127,7 +139,7 @@ def worker_died(runtime: Runtime, worker: Worker, error: BaseException) -> None:
             runtime.launched.discard(worker.number)
         runtime.manned = False
     told = _log.describe_error(error)
-    _log.report(_log.logging.ERROR, "worker %s died of %s; it is replaced", worker.name, told, error=error)
+    _log.report(logging.ERROR, "worker %s died of %s; it is replaced", worker.name, told, error=error)
     for job in held:
         died = WorkerDiedError(f"worker {worker.name} died of {told} while it had job {job.id!r}")
         died.__cause__ = error
@@ -140,13 +152,13 @@ def worker_died(runtime: Runtime, worker: Worker, error: BaseException) -> None:
             runtime.man(replacing=True)
         except BaseException as failure:
             _log.report(
-                _log.logging.ERROR,
+                logging.ERROR,
                 "no successor for worker %s: %s; tried again at the next submission",
                 worker.name, _log.describe_error(failure),
             )  # fmt: skip
 
 
-def orphan(runtime: Runtime, jobs: list[Job[Any]], own: Job[Any] | None) -> None:
+def orphan(runtime: Pool, jobs: list[Job[Any]], own: Job[Any] | None) -> None:
     """In the child of a fork: cancel the jobs that stayed with the parent; no callbacks, no locks to wait for."""
     now = runtime.last_reading
     for job in jobs:

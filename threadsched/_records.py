@@ -28,8 +28,10 @@ class JobStatus(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """Counts of one instant: ``submitted == pending + running + done + failed + cancelled`` and
-    ``pending == delayed + ready + waiting`` hold in every snapshot.
+    """Counts of one instant.
+
+    ``submitted == pending + running + done + failed + cancelled`` and ``pending == delayed + ready + waiting`` hold in
+    every snapshot.
     """
 
     workers: int
@@ -92,7 +94,7 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class ShutdownReport:
-    """What a shutdown left behind; true when nothing is pending and nothing runs."""
+    """How the jobs of a scheduler ended, since it was made, and what its shutdown left; true when that is nothing."""
 
     done: int
     failed: int

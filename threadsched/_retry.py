@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from datetime import timedelta
+from typing import Any
 
 from threadsched import _numbers
 from threadsched._errors import RetryAfter
@@ -52,15 +53,14 @@ class Retry:
     ) -> None:
         self.retries = _numbers.count("retries", retries)
         self.backoff = _numbers.seconds("backoff", backoff)
-        self.factor = _numbers.seconds("factor", factor)
+        self.factor = _numbers.share("factor", factor)
         self.max_backoff = LONGEST_PAUSE if max_backoff is None else _numbers.seconds("max_backoff", max_backoff)
-        self.jitter = _numbers.seconds("jitter", jitter)
-        if self.jitter > 1:
-            raise ValueError(f"jitter must be from 0 to 1, not {_numbers.describe(jitter)}")
-        self.on = on if isinstance(on, tuple) else (on,)
-        for kind in self.on:
+        self.jitter = _numbers.share("jitter", jitter, most=1.0)
+        kinds: tuple[Any, ...] = on if isinstance(on, tuple) else (on,)
+        for kind in kinds:
             if not (isinstance(kind, type) and issubclass(kind, BaseException)):
                 raise TypeError(f"on must be exception classes, not {_numbers.describe(kind)}")
+        self.on: tuple[type[BaseException], ...] = kinds
         if give_up is not None and not callable(give_up):
             raise TypeError(f"give_up must be callable, not {_numbers.describe(give_up)}")
         self.give_up = give_up

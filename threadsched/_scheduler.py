@@ -10,19 +10,18 @@ from __future__ import annotations
 import concurrent.futures
 import os
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from types import TracebackType
-from typing import Any, Literal, NoReturn, ParamSpec, TypeVar
+from typing import Any, Literal, NoReturn, ParamSpec, TypeVar, Unpack
 
 from threadsched import _exit, _inspect, _numbers
 from threadsched._clock import Clock, MonotonicClock, VirtualClock
 from threadsched._core import DRAINS
 from threadsched._heap import STRUCTURES
 from threadsched._job import Job
-from threadsched._options import DEFAULTS, Options, Seconds, make_options
+from threadsched._options import DEFAULTS, JobOptions, Options, Seconds, make_options
 from threadsched._policy import OrderingPolicy, PriorityPolicy, Ranking
 from threadsched._records import JobInfo, JobStatus, ShutdownReport, Stats
-from threadsched._retry import Retry
 from threadsched._runtime import Runtime
 
 P = ParamSpec("P")
@@ -72,19 +71,15 @@ class Scheduler(concurrent.futures.Executor):
         initargs: tuple[Any, ...] = (),
         exit_timeout: Seconds = 10.0,
     ) -> None:
-        if queue not in STRUCTURES:
-            raise ValueError(f"queue must be 'lazy' or 'indexed', not {_numbers.describe(queue)}")
-        if clock is not None and not callable(getattr(clock, "now", None)):
-            raise TypeError(f"clock must have a method now(), which {_numbers.describe(clock)} has not")
         for what, hook in (("on_error", on_error), ("initializer", initializer)):
             if hook is not None and not callable(hook):
                 raise TypeError(f"{what} must be a callable, not {_numbers.describe(hook)}")
         self._runtime = Runtime(
             width=_default_workers() if workers is None else _numbers.count("workers", workers, least=1),
             ranking=Ranking(PriorityPolicy() if policy is None else policy),
-            clock=MonotonicClock() if clock is None else clock,
+            clock=MonotonicClock() if clock is None else checked_clock(clock),
             name=_numbers.text("name", name),
-            queue=queue,
+            queue=checked_word("queue", queue, STRUCTURES),
             history=_numbers.count("history", history),
             on_error=on_error,
             initializer=None if initializer is None else _bind(initializer, initargs),
@@ -114,30 +109,20 @@ class Scheduler(concurrent.futures.Executor):
         """
         return self._runtime.submit(fn, args, kwargs, DEFAULTS)
 
-    def options(
-        self,
-        *,
-        id: str | None = None,
-        name: str | None = None,
-        delay: Seconds = 0,
-        priority: float = 5,
-        retries: int | None = None,
-        backoff: Seconds | None = None,
-        retry: Retry | None = None,
-        context: bool = True,
-        **unknown: Any,
-    ) -> Submitter:
+    def options(self, **options: Unpack[JobOptions]) -> Submitter:
         """Return an executor that submits to this scheduler with these job options.
 
-        Args:
-            id: a str, unique among live and remembered jobs; None means the submission number, an int.
-            name: what logs and records call it; None means the task's qualified name.
-            delay: seconds, or a ``timedelta``, until it may start; 0 means now.
-            priority: a real number; the lower runs first.
-            retries: extra starts allowed after a failure, an int of at least 0; None means 0.
-            backoff: the pause before the first retry in seconds (0.01 by default), doubled for each further one.
-            retry: a :class:`Retry`, which says more; not together with ``retries`` or ``backoff``.
-            context: whether the task sees the submitter's context variables; False gives it an empty context.
+        The options, all of them optional:
+
+        - ``id``: a str, unique among live and remembered jobs; otherwise the submission number, an int.
+        - ``name``: what logs and records call it; otherwise the task's qualified name.
+        - ``delay``: seconds, or a ``timedelta``, until it may start; 0, the default, means now.
+        - ``priority``: a real number, 5 by default; the lower runs first.
+        - ``retries``: extra starts allowed after a failure, an int of at least 0, the default.
+        - ``backoff``: the pause before the first retry in seconds (0.01 by default), doubled for each further one.
+        - ``retry``: a :class:`Retry`, which says more; not together with ``retries`` or ``backoff``.
+        - ``context``: whether the task sees the submitter's context variables, True by default; False gives it an
+          empty context.
 
         Raises:
             TypeError: an unknown option, or a value of another type.
@@ -145,11 +130,7 @@ class Scheduler(concurrent.futures.Executor):
 
         Cost: a few microseconds; keep the result for jobs that are alike.
         """
-        given: dict[str, object] = {"id": id, "name": name, "delay": delay, "priority": priority, "context": context}
-        for key, value in (("retries", retries), ("backoff", backoff), ("retry", retry)):
-            if value is not None:
-                given[key] = value
-        return Submitter(self._runtime, make_options(given | unknown))
+        return Submitter(self._runtime, make_options(dict(options)))
 
     # ---------------------------------------------------------------- work out
 
@@ -169,14 +150,17 @@ class Scheduler(concurrent.futures.Executor):
         return runtime.cancel_batch(jobs)
 
     def status_of(self, job_id: int | str) -> JobStatus | None:
-        """Return the status of a live or remembered job; None if it is not known. O(1)."""
-        known = _checked_id(job_id)
+        """Return the status of a live or remembered job; None if it is not known.
+
+        Cost: O(1) for a live job and for an id of the user's; O(history) for the number of one that has ended.
+        """
+        known = checked_id(job_id)
         with self._runtime.lock:
             return self._runtime.core.status_of(known)
 
     def get(self, job_id: int | str) -> Job[Any] | None:
         """Return the live job with this id; None if there is none, or it has ended. O(1)."""
-        known = _checked_id(job_id)
+        known = checked_id(job_id)
         with self._runtime.lock:
             return self._runtime.core.find(known)
 
@@ -243,10 +227,9 @@ class Scheduler(concurrent.futures.Executor):
         May be called again, from several threads and with a sharper mode. With ``wait=False`` it is safe in a signal
         handler and in a finalizer.
         """
-        if drain not in DRAINS:
-            raise ValueError(f"drain must be 'all', 'due' or 'none', not {_numbers.describe(drain)}")
+        mode = checked_word("drain", drain, DRAINS)
         limit = None if timeout is None else _numbers.seconds("timeout", timeout)
-        return _exit.shutdown(self._runtime, wait=wait, drain="none" if cancel_futures else drain, timeout=limit)
+        return _exit.shutdown(self._runtime, wait=wait, drain="none" if cancel_futures else mode, timeout=limit)
 
     def __enter__(self) -> Scheduler:
         return self
@@ -293,7 +276,7 @@ class Submitter(concurrent.futures.Executor):
         self._options = options
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Job[T]:
-        """Accept ``fn(*args, **kwargs)`` with these options; as ``Scheduler.submit``, and
+        """Accept ``fn(*args, **kwargs)`` with these options; as ``Scheduler.submit``.
 
         Raises:
             DuplicateJobError: the ``id`` belongs to a live or remembered job. It is a ValueError.
@@ -316,7 +299,23 @@ def _bind(initializer: Callable[..., object], initargs: tuple[Any, ...]) -> Call
     return call
 
 
-def _checked_id(job_id: object) -> int | str:
+def checked_clock(clock: Clock) -> Clock:
+    """Refuse what has no ``now()``."""
+    if not callable(getattr(clock, "now", None)):
+        raise TypeError(f"clock must have a method now(), which {_numbers.describe(clock)} has not")
+    return clock
+
+
+def checked_word(name: str, value: object, words: Collection[str]) -> str:
+    """Refuse what is not one of the words."""
+    if not isinstance(value, str) or value not in words:
+        *most, last = map(repr, words)
+        raise ValueError(f"{name} must be {', '.join(most)} or {last}, not {_numbers.describe(value)}")
+    return value
+
+
+def checked_id(job_id: object) -> int | str:
+    """Refuse what cannot be a job's id."""
     if type(job_id) is int or type(job_id) is str:
         return job_id
     if isinstance(job_id, str):

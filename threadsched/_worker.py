@@ -8,6 +8,7 @@ one is never dropped inside it, and clears them before it sleeps, so that an idl
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
 from collections.abc import Iterator
 from contextvars import Context
@@ -32,6 +33,8 @@ CONDITION = "condition"
 """The settled job is watched by ``wait``: settle it under its condition, then come again."""
 CLEAR = "clear"
 """A shutdown left jobs to give up: help with that, then come again."""
+AGAIN = "again"
+"""Let go of the settled job and come again: who is asleep must hold nothing, for a finalizer may run then."""
 OUTBOX = "outbox"
 """Cancelled jobs have watchers that were not told yet: tell them, then come again."""
 LEAVE = "leave"
@@ -107,59 +110,71 @@ class Worker:
     def serve(self) -> None:
         """Turn and run, turn and run."""
         runtime = self.runtime
-        turn, read_clock = runtime.turn, runtime.read_clock
+        turn, clock = runtime.turn, runtime.now
         settled: Job[Any] | None = None
         result: Any = None
         name = ""
-        held: Any = None
         while True:
-            job = turn(self, settled, result, name, read_clock())
-            if job is None:
-                order = self.order
-                if order is CONDITION:
-                    assert settled is not None
-                    runtime.finish(settled, result, name)
-                elif order is TELL:
-                    assert settled is not None
-                    runtime.run_callbacks(settled)
-                # Nothing of the last job may outlive it here, and now the lock is free.
-                held = result = settled = None
-                if order is CLEAR:
-                    runtime.give_up_rest()
-                elif order is OUTBOX:
-                    runtime.drain_outbox()
-                elif order is LEAVE:
-                    return
-                elif order is IDLE:
-                    self.token.acquire()
-                elif order is WATCH:
-                    runtime.sleep_as_watch(self)
-                continue
-            # The references of the last job go here, and not under the lock: held is what this job will drop.
-            settled = None
-            held = (job._fn, job._args, job._kwargs, job._context)
             try:
-                result = run_task(job)
+                now = clock()
+            except Exception as error:  # the user's clock
+                now = runtime.clock_raised(error)
+            job = turn(self, settled, result, name, now)
+            if job is None:
+                if settled is not None:
+                    self.carry_home(settled, result, name)
+                # Nothing of the last job may outlive it here, and now the lock is free.
+                fn = args = kwargs = context = result = settled = None
+                if not self.rest():
+                    return
+                continue
+            # The references of the last job are replaced here, and not under the lock; those of this job are kept
+            # until it is settled, for then the job drops its own.
+            settled = None
+            fn, args, kwargs, context = job._fn, job._args, job._kwargs, job._context
+            try:
+                result = run_task(fn, args, kwargs, own_context(job) if context is not None else Context())
             except BaseException as error:  # a task may raise anything; it is that job's failure and nobody else's
-                result = None
                 runtime.attempt_failed(job, error)
+                fn = args = kwargs = context = result = None  # nothing is settled that would drop them under the lock
             else:
                 settled = job
-                fn = held[0]
                 name = fn.__qualname__ if type(fn) is FunctionType else task_name(fn)
-                fn = None
             if self.generation != runtime.generation:
                 return  # this thread woke up in the child of a fork: the pool it belonged to is not here
             job = None
 
+    def carry_home(self, settled: Job[Any], result: Any, name: str) -> None:
+        """Do for a settled job what the turn could not do under the lock."""
+        if self.order is CONDITION:
+            self.runtime.finish(settled, result, name)
+        elif self.order is TELL:
+            self.runtime.run_callbacks(settled)
 
-def run_task(job: Job[Any]) -> Any:
-    """Run one attempt in a context of its own and return the value; raises what the task raises."""
-    fn, args, kwargs, context = job._fn, job._args, job._kwargs, job._context
+    def rest(self) -> bool:
+        """Do what the last turn ordered instead of a job; False means to leave."""
+        runtime, order = self.runtime, self.order
+        if order is IDLE:
+            self.token.acquire()
+        elif order is WATCH:
+            runtime.sleep_as_watch(self)
+        elif order is OUTBOX:
+            runtime.drain_outbox()
+        elif order is CLEAR:
+            runtime.give_up_rest()
+        return order is not LEAVE
+
+
+def own_context(job: Job[Any]) -> Context:
+    """Return the context for one attempt: a copy if another attempt may follow, which must not see what this sets."""
+    context: Context | None = job._context
     if context is None:
-        context = Context()
-    elif job._options.retry is not None:
-        context = context.copy()  # the next attempt must not see what this one sets
+        return Context()
+    return context if job._options.retry is None else context.copy()
+
+
+def run_task(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None, context: Context) -> Any:
+    """Run one attempt and return the value; raises what the task raises."""
     result = context.run(fn, *args, **kwargs) if kwargs else context.run(fn, *args)
     if type(result) is CoroutineType:
         result.close()
@@ -172,6 +187,6 @@ def call_hook(what: str, hook: Any, *args: object) -> None:
     try:
         hook(*args)
     except BaseException as error:
-        _log.report(_log.logging.ERROR, "%s raised %s", what, _log.describe_error(error), error=error)
-        if isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
+        _log.report(logging.ERROR, "%s raised %s", what, _log.describe_error(error), error=error)
+        if isinstance(error, KeyboardInterrupt) and _locks.on_main_thread():
             raise  # Ctrl-C, which merely struck here

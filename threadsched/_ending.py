@@ -1,0 +1,304 @@
+"""How a job ends, and who is told: the terminal moves of the core, waiters, callbacks and hooks around them.
+
+A move is decided under the lock by the core and has one winner; the winner tells. A worker's fast path, a success that
+nobody watches, is in ``Runtime.turn``; everything else comes through here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import CancelledError
+from typing import Any
+
+from threadsched import _locks, _log, _numbers, _outcome
+from threadsched._errors import IllegalMoveError
+from threadsched._job import CANCELLED, DELAYED, Failure, Job
+from threadsched._locks import holds
+from threadsched._waiting import Waiting
+from threadsched._worker import call_hook
+
+# Jobs given up in one hold of the lock by a shutdown: enough to be quick, few enough to let others in.
+BATCH = 256
+
+
+class Ending(Waiting):
+    """The room of outcomes."""
+
+    def finish(self, job: Job[Any], result: object, name: str) -> bool:
+        """Settle a job as DONE apart from any claim; tells waiters and callbacks."""
+        now = self.read_clock()
+        return self._settle(job, lambda: self.core.finish(job, result, name, now))
+
+    def fail(self, job: Job[Any], error: BaseException, text: str) -> bool:
+        """Settle a job as FAILED; tells waiters, callbacks and ``on_error``."""
+        failure = Failure(job, error)
+        now = self.read_clock()
+        spoils = (job._fn, job._args, job._kwargs, job._context)
+        won = self._settle(job, lambda: self.core.fail(job, failure, text, now))
+        del spoils
+        if not won:
+            failure.seen = True
+        elif self.on_error is not None:
+            call_hook("on_error", self.on_error, job, error)
+        return won
+
+    def stop(self, job: Job[Any]) -> bool:
+        """Settle a running job as CANCELLED."""
+        name, now = job.name, self.read_clock()
+        spoils = (job._fn, job._args, job._kwargs, job._context)
+        won = self._settle(job, lambda: self.core.stop(job, name, now))
+        del spoils
+        return won
+
+    def _settle(self, job: Job[Any], move: Callable[[], bool]) -> bool:
+        """Make a terminal move and tell everybody; under the job's condition if it has one."""
+        while True:
+            attached = job._attached
+            condition = None if attached is None else attached.condition
+            if condition is None:
+                with self.lock:
+                    attached = job._attached
+                    if attached is not None and attached.condition is not None:
+                        continue  # made just now: take it first
+                    won = move()
+                    if won and attached is not None:
+                        _locks.release_all(attached.tokens)
+                    self._settled_locked()
+            else:
+                with condition:
+                    with self.lock:
+                        won = move()
+                        if won and attached is not None:
+                            _locks.release_all(attached.tokens)
+                        self._settled_locked()
+                    if won:
+                        _outcome.tell_waiters(job, condition)
+            if won:
+                if attached is not None:
+                    attached.error = None  # of an earlier attempt, with all that its traceback holds
+                self.run_callbacks(job)
+            return won
+
+    def attempt_failed(self, job: Job[Any], error: BaseException) -> None:
+        """Decide what comes after an attempt that raised: another one, FAILED, or CANCELLED."""
+        _outcome.attempt_failed(self, job, error)
+
+    def retry(self, job: Job[Any], run_at: float, key: object, now: float, error: BaseException, text: str) -> bool:
+        """RUNNING → PENDING if a retry is still wanted."""
+        with self.lock:
+            core = self.core
+            attached = job._attach()
+            if attached.no_retry or core.drain != "all" or core.running.get(job._seq) is not job:
+                return False
+            attached.trail.append(f"attempt {job._attempts}: {text}")
+            attached.error = error
+            if core.retry(job, run_at, key, now):
+                self._new_head_locked()
+            self._settled_locked()
+            return True
+
+    def cancel(self, job: Job[Any]) -> bool:
+        """Cancel a pending job; True only for the call that did it. Of a running one, forbid further attempts."""
+        name, now = job.name, self.read_clock()
+        with self.lock:
+            self.core.ranking.refuse_in_before()
+            try:
+                # The spoils go when this frame ends: their last references, when the lock is free.
+                spoils = self.core.cancel(job, name, now)
+                if spoils is None:
+                    if job._state == "RUNNING":
+                        job._attach().no_retry = True
+                    return False
+            finally:
+                if job._attached is not None and job.cancelled():
+                    self._cancelled_locked(job)  # also if Ctrl-C struck after the decision
+            self._gave_up_locked()
+        if self.core.outbox:
+            self.drain_outbox()
+        return True
+
+    def _cancelled_locked(self, job: Job[Any]) -> None:
+        """Wake who waits for a cancelled job; its watchers, if any are left, are told outside the lock."""
+        attached = job._attached
+        if attached is not None:
+            _locks.release_all(attached.tokens)
+            if attached.callbacks or job._state is CANCELLED:
+                self.core.outbox.append(job)
+
+    def _gave_up_locked(self) -> None:
+        """Jobs were cancelled: tell who waits for the last one, workers of a closed scheduler among them."""
+        self._settled_locked()
+        if self.core.closed and not self.core.pending:
+            self._wake_all_locked()
+
+    def cancel_batch(self, jobs: list[Job[Any]], reason: CancelledError | None = None) -> int:
+        """Cancel those that are pending, in one hold of the lock; return how many. Tells whoever watches them.
+
+        ``reason`` is what their ``result()`` raises, a CancelledError without more by default.
+        """
+        cancelled = self._cancel_now(jobs, reason)
+        self.drain_outbox()
+        return cancelled
+
+    def _cancel_now(self, jobs: list[Job[Any]], reason: CancelledError | None) -> int:
+        named = [(job, job.name) for job in jobs]
+        now = self.read_clock()
+        spoils = []
+        with self.lock:
+            core = self.core
+            core.ranking.refuse_in_before()
+            for job, name in named:
+                try:
+                    taken = core.cancel(job, name, now, reason)
+                    if taken is None:
+                        continue
+                    spoils.append(taken)
+                finally:
+                    if job._attached is not None and job.cancelled():
+                        self._cancelled_locked(job)
+            self._gave_up_locked()
+        cancelled = len(spoils)
+        del spoils  # their last references, now that the lock is free
+        return cancelled
+
+    def request_cancel(self, job: Job[Any]) -> bool:
+        """Cancel if pending; else set the token that the task may look at, and wake it from ``sleep()``."""
+        if self.cancel(job):
+            return True
+        with self.lock:
+            if job._state != "RUNNING":
+                return False
+            attached = job._attach()
+            attached.stop = attached.no_retry = True
+            if attached.sleeper is not None and self.sleepers.pop(attached.sleeper, None) is not None:
+                attached.sleeper.release()
+            return True
+
+    def claim_for_caller(self, job: Job[Any]) -> bool:
+        """``job.claim()``."""
+        now = self.read_clock()
+        with self.lock:
+            return self.core.claim_one(job, now)
+
+    def settle_claimed(self, job: Job[Any], result: object, error: BaseException | None) -> None:
+        """``set_result`` and ``set_exception``, for who claimed the job."""
+        if job._state != "RUNNING" or job._place is not None:
+            raise IllegalMoveError(f"{job!r} is not claimed by its caller")
+        if error is not None:
+            won = self.fail(job, error, _log.describe_error(error))
+        else:
+            spoils = (job._fn, job._args, job._kwargs, job._context)
+            won = self.finish(job, result, job.name)
+            del spoils
+        if not won:
+            raise IllegalMoveError(f"{job!r} was settled by somebody else")
+
+    def drain_outbox(self) -> None:
+        """Tell the watchers of cancelled jobs.
+
+        Each job stays in the outbox until it is told, so that an interrupt in between loses nothing; workers drain it
+        too.
+        """
+        outbox = self.core.outbox
+        if outbox and holds(self.lock):
+            # We are a handler or finalizer that interrupted the scheduler on this thread: callbacks are not for here.
+            with self.lock:
+                self._wake_locked()
+            return
+        self.log_faults()
+        while True:
+            try:
+                item = outbox[0]
+            except IndexError:
+                return
+            if type(item) is not Job:
+                self._cancel_now([item[0]], item[1])  # its own dependents join the outbox: no recursion
+            elif not self._tell_cancelled(item):
+                return
+            try:
+                outbox.remove(item)
+            except ValueError:  # somebody else told it at the same time
+                continue
+            if type(item) is Job:
+                self.run_callbacks(item)
+
+    def _tell_cancelled(self, job: Job[Any]) -> bool:
+        """Tell the watchers of a cancelled job; False if that has to be left to another thread."""
+        attached = job._attached
+        condition = None if attached is None else attached.condition
+        if condition is not None:
+            if holds(condition):
+                # We interrupted wait() itself on this thread.
+                _locks.start_thread(self.drain_outbox, (), f"{self.name} (telling)")
+                return False
+            with condition:
+                if job._state is CANCELLED:  # else somebody else has told
+                    _outcome.tell_waiters(job, condition)
+        return True
+
+    def add_callback(self, job: Job[Any], fn: Callable[[Any], object]) -> None:
+        """Register a done-callback, or call it now."""
+        if not callable(fn):
+            raise TypeError(f"a done-callback must be callable, not {_numbers.describe(fn)}")
+        with self.lock:
+            if not job.done():
+                job._attach().callbacks.append(fn)
+                return
+            if isinstance(job._result, Failure):
+                job._result.seen = True
+        call_hook(f"a done-callback of job {job.id!r}", fn, job)
+
+    def run_callbacks(self, job: Job[Any]) -> None:
+        """Call each done-callback once, in the order they were added. No lock held."""
+        attached = job._attached
+        while attached is not None and attached.callbacks:
+            try:
+                callback = attached.callbacks.pop(0)
+            except IndexError:
+                return
+            if isinstance(job._result, Failure):
+                job._result.seen = True
+            call_hook(f"a done-callback of job {job.id!r}", callback, job)
+
+    def condition_of(self, job: Job[Any]) -> _locks.JobCondition:
+        """Return the job's condition, made on first use."""
+        with self.lock:
+            attached = job._attach()
+            if attached.condition is None:
+                attached.condition = _locks.JobCondition()
+            return attached.condition
+
+    def give_up_rest(self) -> None:
+        """Do what a shutdown's mode says with the jobs that will not be started, a batch per hold of the lock.
+
+        One thread does it; a worker takes over if that one is interrupted.
+        """
+        if holds(self.lock):
+            return  # inside a handler or finalizer: the workers were woken, and do it
+        while True:
+            with self.lock:
+                mode = self.core.drain
+                if self.clearing or mode == "all":
+                    return
+                self.clearing = True
+                jobs = list(self.core.pending.values())
+            try:
+                if mode == "due":
+                    jobs = [job for job in jobs if job._place is DELAYED and job._run_at > self.due_until]
+                for start in range(0, len(jobs), BATCH):
+                    self._give_up(jobs[start : start + BATCH], mode)
+            finally:
+                with self.lock:
+                    self.clearing = False
+                    if self.core.closed:
+                        self._wake_all_locked()
+            if self.core.drain == mode:
+                return
+
+    def _give_up(self, jobs: list[Job[Any]], mode: str) -> None:
+        if mode == "due":
+            for job in jobs:
+                attached = job._attached
+                if attached is not None and attached.error is not None:
+                    _outcome.fail_in_backoff(self, job, attached.error)
+        self.cancel_batch(jobs)

@@ -1,0 +1,168 @@
+"""The state that a scheduler's rooms share: the lock, what it guards, and the wake-ups.
+
+Locking
+-------
+``lock`` guards everything in the block marked so in ``Shared.__init__``, the core and every job's fields. It is one
+``RLock``, entered only as ``with self.lock:`` (see ``_locks``, also for the mark that hot sections set). Under it only
+our own memory is changed. Never: tasks, callbacks, hooks, logging, clocks, starting or joining threads, dropping the
+last reference to a user's object. Decide under the lock, act outside it.
+
+The order of locks is: a job's condition (where one exists), then ``lock``.
+
+Waking
+------
+Each worker sleeps on a token of its own. ``idle`` is a stack, so the last to fall asleep is the first to be woken. At
+most one token stands on ``watch``: that of the *leader*, who sleeps until the head of the delayed queue is due. All
+others sleep without a timeout, and an idle pool with nothing delayed makes no wake-up at all.
+
+- A token stands on at most one list, and is released only by whoever took it off.
+- A new ready job wakes one sleeper, an idle one rather than the leader.
+- A new head of the delayed queue wakes the leader, or makes an idle worker the leader.
+- A worker that takes a job wakes the next sleeper if more is ready, and hands the watch on if it had it.
+- A worker that finds nothing registers, *looks again*, and only then sleeps (``Runtime._rest_locked``). So a wake-up
+  that comes in between, be it from a finalizer on this very thread, is either seen or remembered by the token.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from threadsched import _locks, _log
+from threadsched._clock import Clock, VirtualClock
+from threadsched._core import Core
+from threadsched._errors import BrokenSchedulerError, InterpreterExitRuntimeError, SchedulerClosedError
+from threadsched._job import Job
+from threadsched._locks import make_waker
+from threadsched._policy import Ranking
+from threadsched._worker import Worker, current_worker
+
+
+class Shared:
+    """Fields, wake-ups and the clock; the base of all rooms."""
+
+    def __init__(
+        self,
+        *,
+        width: int,
+        ranking: Ranking,
+        clock: Clock,
+        name: str = "threadsched",
+        queue: str = "lazy",
+        history: int = 1000,
+        on_error: Callable[[Job[Any], BaseException], object] | None = None,
+        initializer: Callable[[], object] | None = None,
+        exit_timeout: float = 10.0,
+        stepped: bool = False,
+    ) -> None:
+        # Set once.
+        self.width = width
+        self.name = name
+        self.clock = clock
+        self.now = clock.now
+        self.virtual = isinstance(clock, VirtualClock)
+        self.on_error = on_error
+        self.initializer = initializer
+        self.exit_timeout = exit_timeout
+        self.stepped = stepped
+        # The lock, and the hint of who is about to hold it.
+        self.lock = _locks.make_lock()
+        self.mark: object = None
+        # Guarded by lock.
+        self.core = Core(ranking, queue, history, stepped=stepped)
+        self.workers: dict[int, Worker] = {}  # number -> worker, from its arrival to its leaving
+        self.launched: set[int] = set()  # numbers whose thread was started and has not left
+        self.manned = stepped  # every worker was launched: submissions need not look
+        self.idle: list[Any] = []  # Stack of tokens.
+        self.watch: list[Any] = []  # No token or the leader's.
+        self.sleepers: dict[Any, float] = {}  # token -> until when, of tasks in job.sleep()
+        self.due_until = 0.0  # under drain="due": the reading when the door was closed
+        self.clearing = False  # somebody is giving up what a shutdown leaves unstarted
+        self.broken: BaseException | None = None
+        self.exiting = False  # the door was closed by the interpreter's exit
+        self.generation = 0  # one more in each child of a fork
+        self.lost = 0  # workers that could not be started at the last try
+        self.replaced = 0
+        self.last_reading = 0.0  # of the clock, at the last turn
+        self.exit_hook: Callable[[], None] | None = None
+        # Tokens of threads that wait: for all workers to have left (released by the last), for nothing to be pending
+        # or running (by whoever ends the last job), for every worker to be asleep (by the last that falls asleep).
+        self.exit_waiters: list[Any] = []
+        self.idle_waiters: list[Any] = []
+        self.quiet_waiters: list[Any] = []
+        self.turn_waiters: list[Any] = []  # ... for the next claim, see let_woken_claim
+        self._wake_idle = make_waker(self.idle)
+        self._wake_watch = make_waker(self.watch)
+
+    def _wake_locked(self) -> None:
+        """Something became ready: wake one sleeper."""
+        if self.idle:
+            try:
+                self._wake_idle()
+                return
+            except IndexError:  # a finalizer on this thread was faster
+                pass
+        if self.watch:
+            try:
+                self._wake_watch()
+            except IndexError:
+                pass
+
+    def _new_head_locked(self) -> None:
+        """The delayed heap has an earlier head, or lost its leader: somebody must set a new alarm."""
+        if self.watch:
+            try:
+                self._wake_watch()
+                return
+            except IndexError:
+                pass
+        if self.idle:
+            try:
+                self._wake_idle()
+            except IndexError:
+                pass
+
+    def _wake_all_locked(self) -> None:
+        while self.idle or self.watch:
+            self._wake_locked()
+
+    def _settled_locked(self) -> None:
+        """A job ended: tell who waits for the last one, and wake a worker for what that let go."""
+        if self.core.released:
+            self.core.released = False
+            self._new_head_locked()
+        if self.idle_waiters and not self.core.pending and not self.core.running:
+            _locks.release_all(self.idle_waiters)
+
+    def read_clock(self) -> float:
+        """Return the clock's reading, or the last one if the clock raises."""
+        try:
+            return self.now()
+        except Exception as error:  # the user's clock
+            return self.clock_raised(error)
+
+    def clock_raised(self, error: Exception) -> float:
+        """Log a clock's failure and go by the last turn's reading: a bad clock must not stop the pool."""
+        _log.report(logging.ERROR, "the clock raised %s", _log.describe_error(error), error=error)
+        return self.last_reading
+
+    def on_worker(self) -> bool:
+        """Say whether the calling thread is one of our workers."""
+        worker = current_worker()
+        return worker is not None and worker.runtime is self
+
+    def _refuse(self) -> NoReturn:
+        if self.broken is not None:
+            raise BrokenSchedulerError(f"the initializer of scheduler {self.name!r} failed") from self.broken
+        if self.exiting:
+            raise InterpreterExitRuntimeError(f"cannot schedule new futures: the interpreter of {self.name!r} exits")
+        raise SchedulerClosedError(f"cannot schedule new futures: scheduler {self.name!r} was shut down")
+
+    def log_faults(self) -> None:
+        """Report what a policy's ``before`` raised outside of a submission."""
+        faults = self.core.ranking.faults
+        while faults:
+            error = faults.pop()
+            _log.report(logging.ERROR, "the policy's before() raised %s; submission order was used instead",
+                        _log.describe_error(error), error=error)  # fmt: skip
