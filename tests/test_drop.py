@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.gate import PATIENCE, Gate
+from tests.crowds import PATIENCE, Gate
 from tests.support import run_script
 from threadsched import Scheduler, current_job
 from threadsched.testing import FakeClock
@@ -46,7 +46,7 @@ def test_jobs_finish_and_threads_end(pool: str) -> None:
     gc.collect()
     assert not any(job.done() for job in jobs)
     for gate in gates:
-        gate.open.set()
+        gate.open()
     assert [job.result(PATIENCE) for job in jobs] == list(range(20))
     await_end(threads)
 
@@ -105,7 +105,7 @@ def test_what_does_not_keep_it_alive(pool: str, holder: str) -> None:
     del scheduler
     gc.collect()
     assert dead() is None
-    gate.open.set()
+    gate.open()
     if holder == "delayed job":
         assert held.cancel()
     await_end(threads)
@@ -191,7 +191,7 @@ def test_the_task_holds_it(pool: str) -> None:
     gate.await_start()
     gc.collect()
     threads = threads_of(pool)
-    gate.open.set()
+    gate.open()
     assert job.result(PATIENCE) == 2
     del job
     gc.collect()
@@ -212,7 +212,7 @@ def test_dropped_inside_its_own_task(pool: str) -> None:
     job = box[0].submit(task)
     gate.await_start()
     threads = threads_of(pool)
-    gate.open.set()
+    gate.open()
     assert job.result(PATIENCE) is True
     await_end(threads)
 

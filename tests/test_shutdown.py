@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.gate import PATIENCE, Background, Gate, in_thread, together
+from tests.crowds import PATIENCE, Background, Gate, in_thread, together
 from threadsched import JobStatus, Scheduler, SchedulerClosedError, current_job
 from threadsched.testing import FakeClock
 
@@ -39,7 +39,7 @@ class Situation:
         raise self.error
 
     def end(self) -> None:
-        self.gate.open.set()
+        self.gate.open()
         assert self.scheduler.shutdown(timeout=PATIENCE)
 
 
@@ -47,7 +47,7 @@ class Situation:
 def situation(request: pytest.FixtureRequest) -> Iterator[Situation]:
     made = Situation(request.param)
     yield made
-    made.gate.open.set()
+    made.gate.open()
     made.scheduler.shutdown(cancel_futures=True, timeout=PATIENCE)
 
 
@@ -63,7 +63,7 @@ def test_drain_all_runs_everything_at_its_time(situation: Situation) -> None:
     scheduler, clock = situation.scheduler, situation.clock
     assert not scheduler.shutdown(wait=False)
     assert [job.status for job in (situation.ready, situation.delayed, situation.backoff)] == [JobStatus.PENDING] * 3
-    situation.gate.open.set()
+    situation.gate.open()
     clock.advance(9)
     assert situation.ready.result(PATIENCE) == "ready"
     assert situation.failing_runs == 1
@@ -127,7 +127,7 @@ def test_a_running_job_that_fails_is_retried_only_under_all(drain: str) -> None:
     job = scheduler.options(retries=1, backoff=5).submit(gate)
     gate.await_start()
     scheduler.shutdown(wait=False, drain=drain)  # type: ignore[arg-type]
-    gate.open.set()
+    gate.open()
     clock.advance(5)
     assert scheduler.shutdown(timeout=PATIENCE)
     assert job.exception(0) is error
@@ -144,7 +144,7 @@ def test_due_runs_what_is_due_though_no_worker_has_looked() -> None:
     early, late = scheduler.options(delay=1).submit(int), scheduler.options(delay=2).submit(int)
     clock.jump(1)
     scheduler.shutdown(wait=False, drain="due")
-    gate.open.set()
+    gate.open()
     assert scheduler.shutdown(timeout=PATIENCE)
     assert early.status is JobStatus.DONE
     assert late.status is JobStatus.CANCELLED
@@ -172,7 +172,7 @@ def test_a_second_call_sharpens_and_never_softens(first: str, second: str) -> No
     situation.scheduler.shutdown(wait=False, drain=first)  # type: ignore[arg-type]
     situation.scheduler.shutdown(wait=False, drain=second)  # type: ignore[arg-type]
     effective = DRAINS[max(DRAINS.index(first), DRAINS.index(second))]
-    situation.gate.open.set()
+    situation.gate.open()
     situation.clock.advance(100)
     situation.end()
     by_mode = {
@@ -202,7 +202,7 @@ def test_calling_twice_gives_the_same_report() -> None:
 def test_a_waiting_shutdown_is_cut_short_by_a_sharper_one(situation: Situation) -> None:
     """A thread that waits for delayed jobs is released when another one gives them up."""
     waiting = Background(situation.scheduler.shutdown)
-    situation.gate.open.set()
+    situation.gate.open()
     situation.ready.result(PATIENCE)
     assert situation.scheduler.shutdown(cancel_futures=True, timeout=PATIENCE)
     assert waiting.join()
@@ -240,9 +240,9 @@ def test_a_timeout_bounds_the_wait_and_the_report_names_what_runs() -> None:
     assert info.worker == "threadsched_0"
     assert info.stack is not None
     assert "in __call__" in info.stack
-    assert "gate.py" in info.stack
+    assert "crowds.py" in info.stack
     assert not scheduler.shutdown(timeout=0)
-    gate.open.set()
+    gate.open()
     assert scheduler.shutdown(timeout=PATIENCE)
     assert behind.done()
 
@@ -265,7 +265,7 @@ def test_the_report_counts_how_jobs_ended() -> None:
     cancelled = [scheduler.submit(int) for _ in range(4)]
     for job in cancelled:
         assert job.cancel()
-    gate.open.set()
+    gate.open()
     report = scheduler.shutdown()
     assert (report.done, report.failed, report.cancelled, report.pending, report.running) == (1, 3, 4, 0, ())
     assert report
@@ -343,7 +343,7 @@ def test_from_a_done_callback() -> None:
     job = scheduler.submit(gate)
     told: list[Any] = []
     job.add_done_callback(lambda job: told.append(scheduler.shutdown()))
-    gate.open.set()
+    gate.open()
     job.result(PATIENCE)
     assert scheduler.shutdown(timeout=PATIENCE)
     assert len(told) == 1
@@ -377,7 +377,7 @@ def test_leaving_with_by_an_exception_drains_due() -> None:
         gate.await_start()
         ready = scheduler.submit(int)
         delayed = scheduler.options(delay=3600).submit(int)
-        delayed.add_done_callback(lambda job: gate.open.set())
+        delayed.add_done_callback(lambda job: gate.open())
         raise KeyError
     assert ready.result(0) == 0
     assert delayed.cancelled()
@@ -413,7 +413,7 @@ def test_a_running_job_is_refused_too() -> None:
     job = scheduler.submit(run)
     gate.await_start()
     scheduler.shutdown(wait=False)
-    gate.open.set()
+    gate.open()
     assert isinstance(job.exception(PATIENCE), SchedulerClosedError)
     assert scheduler.shutdown(timeout=PATIENCE).failed == 1
 
@@ -442,22 +442,29 @@ def test_64_threads_submit_against_shutdown() -> None:
     for drain in DRAINS:
         scheduler = Scheduler(4)
         closed: list[int] = []
+        flowing = threading.Event()
 
-        def produce(scheduler: Scheduler = scheduler, closed: list[int] = closed) -> list[Any]:
+        def produce(
+            scheduler: Scheduler = scheduler, closed: list[int] = closed, flowing: threading.Event = flowing
+        ) -> list[Any]:
             jobs = []
             with contextlib.suppress(SchedulerClosedError):
                 while True:
                     jobs.append(scheduler.submit(int))
+                    if len(jobs) == 20:
+                        flowing.set()
             closed.append(1)
             return jobs
 
-        def stop(scheduler: Scheduler = scheduler, drain: Any = drain) -> Any:
+        def stop(scheduler: Scheduler = scheduler, drain: Any = drain, flowing: threading.Event = flowing) -> Any:
+            assert flowing.wait(PATIENCE)
             return scheduler.shutdown(drain=drain, timeout=PATIENCE)
 
         *produced, report = together(*[produce] * 64, stop)
         assert report
         assert len(closed) == 64
         jobs = [job for batch in produced for job in batch]
+        assert len(jobs) >= 20
         assert all(job.done() for job in jobs)
         assert report.done + report.cancelled == len(jobs)
         scheduler.check()
@@ -568,7 +575,7 @@ def test_interrupting_code_may_not_wait() -> None:
     gate.await_start()
     scheduler.policy = Policy()
     jobs = [scheduler.submit(int) for _ in range(3)]
-    gate.open.set()
+    gate.open()
     assert in_thread(lambda: scheduler.shutdown(timeout=PATIENCE))
     assert len(told) == 1
     assert all(job.done() for job in jobs)

@@ -1,33 +1,33 @@
-"""How tests hold a job still and make threads meet."""
+"""Threads of a test that act at one moment, or beside it; and a gate whose task ends as it is told to.
+
+All waiting is bounded by PATIENCE, which only a failing test reaches.
+"""
 
 import threading
 from collections.abc import Callable
 from typing import Any
 
-# Seconds; only a failure reaches it.
-PATIENCE = 5.0
+from tests import gates
+from tests.gates import PATIENCE
+
+__all__ = ["PATIENCE", "Background", "Gate", "in_thread", "together"]
 
 
-class Gate:
-    """A task that tells when it has started and ends only when it is let through."""
+class Gate(gates.Gate):
+    """A gate behind which lies a value or an error, and which counts how often it was passed."""
 
     def __init__(self, value: Any = None, error: BaseException | None = None) -> None:
-        self.started = threading.Event()
-        self.open = threading.Event()
+        super().__init__()
         self.value = value
         self.error = error
         self.runs = 0
 
-    def __call__(self) -> Any:
+    def __call__(self, value: Any = None) -> Any:
         self.runs += 1
-        self.started.set()
-        assert self.open.wait(PATIENCE), "nobody opened the gate"
+        super().__call__()
         if self.error is not None:
             raise self.error
         return self.value
-
-    def await_start(self) -> None:
-        assert self.started.wait(PATIENCE), "the gate's job did not start"
 
 
 def together(*actions: Callable[[], object]) -> list[Any]:
