@@ -229,4 +229,3 @@ def main(operation: str, strike: str, variant: str, mode: str, step: int, offset
 
 if __name__ == "__main__":
     main(*sys.argv[1:5], *map(int, sys.argv[5:7]))
-

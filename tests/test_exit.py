@@ -65,9 +65,7 @@ for number in range(40):
 """,
 }
 
-COMBINATIONS = [
-    combination for size in range(1, len(KINDS) + 1) for combination in itertools.combinations(KINDS, size)
-]
+COMBINATIONS = [combination for size in range(1, len(KINDS) + 1) for combination in itertools.combinations(KINDS, size)]
 
 
 def outcome(script: str, **options: object) -> tuple[list[str], str, float]:

@@ -321,7 +321,15 @@ def test_hostile_exceptions(caplog: pytest.LogCaptureFixture) -> None:
 
 @pytest.mark.parametrize(
     "error",
-    [SystemExit(1), KeyboardInterrupt(), GeneratorExit(), StopIteration(1), MemoryError(), RecursionError(), HostileError()],
+    [
+        SystemExit(1),
+        KeyboardInterrupt(),
+        GeneratorExit(),
+        StopIteration(1),
+        MemoryError(),
+        RecursionError(),
+        HostileError(),
+    ],
     ids=lambda error: type(error).__name__,
 )
 @pytest.mark.parametrize("where", ["callback", "on_error", "give_up", "task"])
