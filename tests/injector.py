@@ -1,10 +1,12 @@
-"""Strikes once, at a chosen point of an operation, on the operation's own thread: what a signal, a finalizer or a
-Ctrl-C does, but at every point in turn rather than by luck.
+"""Strikes once, at a chosen point of an operation, on the operation's own thread.
 
-Two sets of points. *Lines*: each line event; more than CPython can do, which is fine for a handler that calls back.
+What a signal, a finalizer or a Ctrl-C does, but at every point in turn rather than by luck. Two sets of points:
+
+*Lines*: each line event. More than CPython can do, which is fine for a handler that calls back.
+
 *Exact*: where CPython 3.11 to 3.13 look whether something is pending, namely on entry to a function, after a call of
-C code and on a backward jump. Only there may an exception be raised: anywhere else, at the exit of a ``with`` for instance, it
-would leave a lock held that no real Ctrl-C can leave held.
+C code and on a backward jump. Only there may an exception be raised: anywhere else, at the exit of a ``with`` for
+instance, it would leave a lock held that no real Ctrl-C can leave held.
 """
 
 import dis

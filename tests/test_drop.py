@@ -77,29 +77,31 @@ def test_it_is_dropped_by_the_last_reference_alone(pool: str) -> None:
         gc.enable()
 
 
-@pytest.mark.parametrize("holder", ["delayed job", "ready job", "submitter", "ended job", "report", "exception"])
+@pytest.mark.parametrize("holder", ["delayed job", "ready job", "submitter", "ended job", "records", "exception"])
 def test_what_does_not_keep_it_alive(pool: str, holder: str) -> None:
     """Neither its jobs, pending or ended, nor a submitter nor anything it gave out keeps a scheduler alive."""
     scheduler = Scheduler(1, name=pool, clock=FakeClock())
     gate = Gate()
     scheduler.submit(gate)
     gate.await_start()
-    makers: dict[str, Any] = {
-        "delayed job": lambda: scheduler.options(delay=60).submit(int),
-        "ready job": lambda: scheduler.submit(int),
-        "submitter": lambda: scheduler.options(delay=60),
-        "ended job": lambda: cancelled(scheduler.submit(int)),
-        "report": lambda: (scheduler.stats(), scheduler.snapshot()),
-        "exception": lambda: scheduler.cancel,
-    }
-    if holder == "exception":
-        try:
-            scheduler.options(delay=-1)
-        except ValueError as error:
-            held: Any = error.with_traceback(None)
-    else:
-        held = makers[holder]()
-    makers.clear()
+    held: Any = None
+    match holder:
+        case "delayed job":
+            held = scheduler.options(delay=60).submit(int)
+        case "ready job":
+            held = scheduler.submit(int)
+        case "ended job":
+            held = scheduler.submit(int)
+            assert held.cancel()
+        case "submitter":
+            held = scheduler.options(delay=60)
+        case "records":
+            held = (scheduler.stats(), scheduler.snapshot())
+        case "exception":
+            try:
+                scheduler.options(delay=-1)
+            except ValueError as error:
+                held = error.with_traceback(None)
     dead = weakref.ref(scheduler)
     threads = threads_of(pool)
     del scheduler
@@ -109,11 +111,6 @@ def test_what_does_not_keep_it_alive(pool: str, holder: str) -> None:
     if holder == "delayed job":
         assert held.cancel()
     await_end(threads)
-
-
-def cancelled(job: Any) -> Any:
-    assert job.cancel()
-    return job
 
 
 def test_a_pending_delayed_job_is_still_run(pool: str) -> None:

@@ -419,7 +419,7 @@ WAITS = {
 
 @pytest.mark.parametrize("wait", WAITS)
 def test_ctrl_c_while_waiting(wait: str) -> None:
-    """Ctrl-C ends any wait with KeyboardInterrupt at once; the scheduler is whole, and the same wait can be repeated."""
+    """Ctrl-C ends any wait with KeyboardInterrupt at once; the scheduler is whole, and one can wait again."""
     lines, stderr, _ = outcome(
         INTERRUPTS
         + f"""

@@ -161,7 +161,7 @@ def test_two_cancels() -> None:
 @pytest.mark.parametrize("ending", ["settle", "fail", "cancel"])
 def test_add_done_callback_against_the_end(ending: str) -> None:
     """A callback added while the job ends is called exactly once, and the job has ended by then."""
-    calls: "list[tuple[int, bool]]" = []
+    calls: list[tuple[int, bool]] = []
     lock = threading.Lock()
 
     def end(subject: Any) -> None:
@@ -202,7 +202,7 @@ def test_add_done_callback_against_the_end(ending: str) -> None:
 
 @pytest.mark.parametrize("ending", ["settle", "fail", "cancel"])
 def test_waits_against_the_end(ending: str) -> None:
-    """``result``, ``exception``, ``wait`` and ``as_completed`` that begin while the job ends all come back with its end."""
+    """``result``, ``exception``, ``wait`` and ``as_completed`` that begin while the job ends all see its end."""
 
     def end(subject: Any) -> Any:
         gate, job = subject
@@ -337,7 +337,7 @@ def test_one_id_for_many() -> None:
 
 
 def test_claim_against_a_worker() -> None:
-    """A caller's ``claim()``, a cancel and a worker race for one job: one of the three gets it, whatever the others do."""
+    """A caller's ``claim()``, a cancel and a worker race for one job: exactly one of them gets it."""
     ran: list[int] = []
 
     def claim(subject: Any) -> bool:

@@ -64,7 +64,7 @@ def test_a_handler_at_every_line(operation: str, strike: str, variant: str) -> N
 @pytest.mark.subprocess
 @pytest.mark.parametrize(("operation", "variant"), sample(INTERRUPTED, 8, "interrupted"))
 def test_ctrl_c_at_every_point(operation: str, variant: str) -> None:
-    """A KeyboardInterrupt at any point where it can strike leaves the lock free, the books right and no waiter asleep."""
+    """A KeyboardInterrupt wherever it can strike leaves the lock free, the books right and no waiter asleep."""
     sweep(operation, "interrupt", variant, "exact")
 
 
@@ -146,7 +146,7 @@ print(handled, refused)
 @pytest.mark.parametrize("action", ["submit", "cancel", "look", "shutdown"])
 @pytest.mark.parametrize("queue", VARIANTS)
 def test_a_storm_of_signals(queue: str, action: str) -> None:
-    """A signal handler at 1 kHz that submits, cancels, looks or shuts down neither hangs the main loop nor loses a job."""
+    """A handler at 1 kHz that submits, cancels, looks or shuts down neither hangs anybody nor loses a job."""
     done = run_script(SIGNALS, args=[queue, action, "10" if exhaustive() else "0.3"])
     assert done.stderr == ""
 
@@ -225,7 +225,7 @@ def test_a_storm_of_finalizers(queue: str, way: str) -> None:
 
 @pytest.mark.parametrize("what", ["task", "argument", "result", "exception"])
 def test_a_last_reference_that_calls_back(what: str) -> None:
-    """The last reference to a task, an argument or an outcome goes outside of every lock, so its ``__del__`` may block on us."""
+    """The last reference to what is the user's goes outside of every lock, so its ``__del__`` may block on us."""
     told: list[Any] = []
 
     class Blocking:

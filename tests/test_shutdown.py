@@ -59,7 +59,7 @@ def failing(error: BaseException) -> None:
 
 
 def test_drain_all_runs_everything_at_its_time(situation: Situation) -> None:
-    """By default the ready job runs, the delayed one at its time, and the failing one is retried to its last attempt."""
+    """By default the ready job runs, the delayed one at its time, and the failing one is retried to the end."""
     scheduler, clock = situation.scheduler, situation.clock
     assert not scheduler.shutdown(wait=False)
     assert [job.status for job in (situation.ready, situation.delayed, situation.backoff)] == [JobStatus.PENDING] * 3
@@ -393,7 +393,7 @@ def test_submissions_are_refused_afterwards(drain: str) -> None:
     submitter = scheduler.options(delay=1, id="later")
     scheduler.shutdown(drain=drain)  # type: ignore[arg-type]
     for submit in (scheduler.submit, submitter.submit, scheduler.map):
-        with pytest.raises(SchedulerClosedError, match="^cannot schedule new futures"):
+        with pytest.raises(SchedulerClosedError, match=r"^cannot schedule new futures"):
             list(submit(int, [1]))  # type: ignore[call-overload, operator]
     with pytest.raises(RuntimeError):
         scheduler.start()

@@ -11,7 +11,7 @@ import pytest
 
 from tests.crowds import PATIENCE, Background, Gate, in_thread, together
 from tests.support import exhaustive, rng
-from threadsched import BrokenSchedulerError, JobStatus, Scheduler, WorkerDiedError
+from threadsched import BrokenSchedulerError, Scheduler, WorkerDiedError
 from threadsched.testing import FakeClock
 
 POOL = "fragile"
@@ -68,7 +68,7 @@ def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 def test_no_thread_can_start(starts: Starts) -> None:
-    """If no worker can be started, submit raises, nothing stays queued, the id is free, and the next submission works."""
+    """If no worker can be started, submit raises, nothing stays queued, and the next submission works."""
     starts.fail = refuse_from(1)
     scheduler = Scheduler(3, name=POOL)
     for submit in (scheduler.submit, scheduler.options(id="a").submit, scheduler.options(delay=1).submit):
@@ -262,7 +262,7 @@ def test_an_exception_inside_a_task_fails_that_job_alone(error: type[BaseExcepti
 
 @pytest.mark.parametrize("sleeping", ["idle", "watch"])
 def test_an_exception_into_a_sleeping_worker(sleeping: str, caplog: pytest.LogCaptureFixture) -> None:
-    """A worker that was struck while it slept dies at its next wake-up and is replaced; the job it was woken for runs."""
+    """A worker struck while it slept dies at its next wake-up and is replaced; the job it was woken for runs."""
     clock = FakeClock()
     scheduler = Scheduler(2, name=POOL, clock=clock)
     delayed = scheduler.options(delay=60).submit(int, 5) if sleeping == "watch" else None
@@ -405,7 +405,7 @@ def test_an_initializer_that_raises(error: BaseException, caplog: pytest.LogCapt
 
 
 def test_an_initializer_that_raises_on_the_second_worker(caplog: pytest.LogCaptureFixture) -> None:
-    """One failing worker breaks all: the job that already runs on another one still ends normally, nothing else does."""
+    """One failing worker breaks all: a job that already runs elsewhere still ends normally, nothing else does."""
     calls: list[int] = []
     second = threading.Event()
 
