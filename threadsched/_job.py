@@ -194,7 +194,7 @@ class Job(concurrent.futures.Future[T], Generic[T]):
         self._args: Any = args
         self._kwargs = kwargs
         self._context = context
-        self._options = options
+        self._options = options.lasting
         self._priority = options.priority
         self._submitted_at = now
         delay = options.delay
@@ -296,6 +296,8 @@ class Job(concurrent.futures.Future[T], Generic[T]):
             True if it is cancelled now, by this call or an earlier one; False if it runs or has ended. Of a running
             job nothing changes, except that no retry will follow.
         """
+        if self._state == _FINISHED:
+            return False  # without a lock: Executor.map cancels each future it has taken the result of
         return self._runtime.cancel(self) or self.cancelled()
 
     def cancelled(self) -> bool:
@@ -456,9 +458,8 @@ class Job(concurrent.futures.Future[T], Generic[T]):
 
     # ---------------------------------------------------------------- moves, lock held
 
-    def _restamp(self, now: float) -> None:
+    def _restamp(self, options: Options, now: float) -> None:
         """Count the times of a job not yet accepted from ``now``: its submitter had to wait for a place."""
-        options = self._options
         self._submitted_at = now
         self._run_at = now + options.delay
         if options.deadline is not None:

@@ -29,10 +29,13 @@ class JobOptions(TypedDict, total=False):
     context: bool
 
 
+DEFAULTS: Options = None  # type: ignore[assignment]  # made below, and asked for by the first of them
+
+
 class Options:
     """Checked options; immutable, and one object for any number of jobs, so a plain job pays for none of them."""
 
-    __slots__ = ("context", "deadline", "delay", "id", "name", "priority", "retry", "submit_timeout")
+    __slots__ = ("context", "deadline", "delay", "id", "lasting", "name", "priority", "retry", "submit_timeout")
 
     def __init__(
         self,
@@ -56,6 +59,10 @@ class Options:
         self.deadline = None if deadline is None else _numbers.seconds("deadline", deadline)
         self.submit_timeout = None if submit_timeout is None else _numbers.seconds("submit_timeout", submit_timeout)
         self.retry = _checked_retry(retries, backoff, retry)
+        # What a job keeps: if nothing in here outlasts the submission, the defaults, so that a million jobs with a
+        # delay of their own do not keep a million of these.
+        plain = self.id is None and self.name is None and self.retry is None
+        self.lasting: Options = DEFAULTS if plain and DEFAULTS is not None else self
 
 
 def _checked_retry(retries: object, backoff: object, retry: object) -> Retry | None:
