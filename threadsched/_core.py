@@ -22,6 +22,7 @@ from concurrent.futures import CancelledError
 from typing import Any, Protocol, TypeAlias
 
 from threadsched._errors import DuplicateJobError, InvariantError
+from threadsched._gate import Gate
 from threadsched._heap import STRUCTURES, Entry, LazyQueue
 from threadsched._job import DELAYED, READY, WAITING, Failure, Job
 from threadsched._options import Options
@@ -77,6 +78,7 @@ class Core:
         self.paused = False
         self.drain = "all"
         self.broken = False  # an initializer failed: nothing can run
+        self.gate: Gate | None = None  # with a bound on the pending jobs, or somebody who waits for fewer
         self.reset()
 
     def reset(self) -> None:
@@ -93,7 +95,12 @@ class Core:
         self.named: dict[str, Job[Any]] = {}  # the live jobs with an id of the user's
         self.entering: Job[Any] | None = None  # has a heap entry and is not in the map yet: no sweep now
         self.dead_delayed = 0  # entries of the delayed heap whose job was cancelled
+        # Entries that may stand in the ready heap for a job that is pending all the same, but elsewhere: at least as
+        # many as there are, and 0 again when the heap is rebuilt. While it is 0 no claim looks for them.
+        self.stale = 0
         self.done = self.failed = self.cancelled = self.retries = 0
+        if self.gate is not None:
+            self.gate.reset()
         self._ended: deque[tuple[Any, ...]] = deque(maxlen=self.history)  # the fields of a JobInfo, oldest first
         self._ended_ids: dict[str, tuple[int, tuple[Any, ...]]] = {}  # id -> (how many had ended then, record)
 
@@ -191,7 +198,9 @@ class Core:
             while (entry := ready.pop()) is not None:
                 seq = entry[1]
                 job = pending.get(seq)
-                if job is None or (job._attached is not None and not self._may_start(job, now)):
+                if job is None or (self.stale and not self.is_current(job, entry)):
+                    continue
+                if job._attached is not None and not self._may_start(job, now):
                     continue
                 # Linearization point of a claim: this pop, and nothing else, decides against a cancel.
                 if pending.pop(seq, None) is not None:
@@ -200,11 +209,25 @@ class Core:
                     if job._attached is not None:
                         for rule in job._attached.rules:
                             rule.started(job, now)
+                    if self.gate is not None:
+                        self.gate.freed(len(pending))
                     return job
         except BaseException:
             self._give_back(job)
             raise
         return None
+
+    def is_current(self, job: Job[Any], entry: Entry) -> bool:
+        """Say whether an entry of the ready heap stands for a pending job's present place and rank.
+
+        By identity: an equal rank may be that of an earlier attempt, of a job that waits for its retry now.
+        """
+        return job._place is READY and entry[0] is job._key
+
+    def stands_for_job(self, queue: LazyQueue, entry: Entry) -> bool:
+        """Say whether an entry of one of the two queues is alive. For audits."""
+        job = self.pending.get(entry[1])
+        return job is not None and (queue is self.delayed or not self.stale or self.is_current(job, entry))
 
     def _may_start(self, job: Job[Any], now: float) -> bool:
         for rule in job._attached.rules if job._attached is not None else ():
@@ -221,6 +244,8 @@ class Core:
             self._left_queue(job)
             job._claim(now, None)
             self.running[job._seq] = job
+            if self.gate is not None:
+                self.gate.freed(len(self.pending))
         except BaseException:
             self._give_back(job)
             raise
@@ -256,6 +281,8 @@ class Core:
             if self.pending.pop(seq, None) is None:
                 return False
             self._left_queue(job)
+            if self.gate is not None:
+                self.gate.freed(len(self.pending))
         job._fail(failure, now)
         self.failed += 1
         self._remember(job, JobStatus.FAILED, error)
@@ -306,6 +333,8 @@ class Core:
         self._remember(job, JobStatus.CANCELLED, None)
         if job._attached is not None:
             self._tell_rules(job, now)
+        if self.gate is not None:
+            self.gate.freed(len(pending))
         self.sweep()
         return spoils
 
@@ -330,15 +359,23 @@ class Core:
         if self.dead_delayed * 2 > len(delayed):
             delayed.keep(self.pending)
             self.dead_delayed = 0
-        else:
+        elif not self.stale:
             ready.keep(self.pending)
+        elif not ready.busy:
+            self.rebuild_ready()  # the map's numbers do not tell which entry of a job is the present one
 
     def repair(self) -> None:
         """Rebuild both heaps from the map, after an exception struck inside a change. O(n)."""
         self.entering = None
         self.dead_delayed = 0
         self.delayed.rebuild(self._delayed_entries)
-        self.ready.rebuild(self._ready_entries)
+        self.rebuild_ready()
+
+    def rebuild_ready(self) -> None:
+        ready = self.ready
+        ready.untidy = True  # should the next lines be broken off
+        self.stale = 0  # first: who breaks in may count one up again
+        ready.rebuild(self._ready_entries)
 
     def _delayed_entries(self) -> list[Entry]:
         return [(job._run_at, seq) for seq, job in list(self.pending.items()) if job._place is DELAYED]
@@ -370,6 +407,8 @@ class Core:
         self.paused = False
         self.halted = self.drain == "none" or self.broken
         self.closed = True
+        if self.gate is not None:
+            self.gate.wake_all()  # the producers in the line are refused
 
     def pause(self, paused: bool) -> None:
         """Start nothing, or start again; a closed scheduler cannot be paused."""
@@ -378,25 +417,27 @@ class Core:
 
     # ---------------------------------------------------------------- another rule
 
-    def rerank(self, ranking: Ranking, keys: dict[int, object]) -> list[Job[Any]]:
+    def rerank(self, ranking: Ranking, keys: dict[int, tuple[object, object, object]]) -> list[Job[Any]]:
         """Order the ready jobs by another ranking, given the keys of all pending jobs; O(n log n).
 
+        ``keys`` maps seq to (priority, run_at, key): a key computed from values that have changed since is none.
         Returns the jobs whose key is missing; nothing has changed then, and the caller computes those (outside the
         lock) and calls again. A trusted ranking needs no keys. A submission that was decided before the change and
         arrives after it sees another ``ranking`` than it used, and computes its key again.
         """
-        old, self.ranking = self.ranking, ranking
         jobs = list(self.pending.values())
         if ranking.trusted:
-            keys = {job._seq: ranking.key_of(job) for job in jobs}
-        missing = [job for job in jobs if job._seq not in keys]
-        if missing:
-            self.ranking = old
-            return missing
+            fresh: dict[int, object] = {job._seq: ranking.key_of(job) for job in jobs}
+        else:
+            missing = [job for job in jobs if not _computed_from(job, keys.get(job._seq))]
+            if missing:
+                return missing
+            fresh = {seq: key for seq, (_, _, key) in keys.items()}
+        self.ranking = ranking
         for job in jobs:
-            job._key = keys[job._seq]
+            job._key = fresh[job._seq]
         self.ready = self.queue_type(ranking)
-        self.ready.rebuild(self._ready_entries)
+        self.rebuild_ready()
         return []
 
     # ---------------------------------------------------------------- history
@@ -467,6 +508,10 @@ class Core:
         check_invariants(self)
 
 
+def _computed_from(job: Job[Any], key: tuple[object, object, object] | None) -> bool:
+    return key is not None and key[0] is job._priority and key[1] is job._run_at
+
+
 def _info(seq: int, options: Options, name: str, status: JobStatus, *rest: Any) -> JobInfo:
     *known, place, error = rest
     id = seq if options.id is None else options.id
@@ -500,7 +545,9 @@ def check_invariants(core: Core) -> None:
         if queue.untidy:
             continue  # will be rebuilt before anybody looks
         entries = queue.entries()
-        live = [seq for _, seq in entries if seq in core.pending]
+        live = [entry[1] for entry in entries if core.stands_for_job(queue, entry)]
+        if core.stale and place is READY:
+            live = list(set(live))  # a priority changed there and back made a stale entry current again
         require(len(set(live)) == len(live), f"a job stands twice in the {place} queue")
         require(
             set(live) == {seq for seq, job in core.pending.items() if job._place is place},
@@ -509,5 +556,8 @@ def check_invariants(core: Core) -> None:
         require(core.ranking.comparing or queue.in_order(), f"the {place} queue is out of order")
         if place is DELAYED:
             require(core.dead_delayed == len(entries) - len(live), "the count of dead delayed entries is off")
+    if core.gate is not None:
+        core.gate.check_invariants(len(core.pending), closed=core.closed)
+    require(core.stale >= 0, "the count of stale entries is negative")
     require(min(core.done, core.failed, core.cancelled, core.retries) >= 0, "a counter is negative")
     require(len(core._ended) <= core.history, "the history is longer than it may be")
