@@ -317,7 +317,8 @@ class Core:
         None means that this call did not cancel it. O(1) amortised with the lazy structure, O(log n) with the other.
         """
         pending = self.pending
-        spoils = (job._fn, job._args, job._kwargs, job._context)
+        attached = job._attached
+        spoils = (job._fn, job._args, job._kwargs, job._context, attached and attached.error)
         try:
             # Linearization point of a cancel.
             if pending.pop(job._seq, None) is None:
@@ -331,7 +332,8 @@ class Core:
             raise
         self.cancelled += 1
         self._remember(job, JobStatus.CANCELLED, None)
-        if job._attached is not None:
+        if attached is not None:
+            attached.error = None
             self._tell_rules(job, now)
         if self.gate is not None:
             self.gate.freed(len(pending))
@@ -372,6 +374,7 @@ class Core:
         self.rebuild_ready()
 
     def rebuild_ready(self) -> None:
+        """Rebuild the ready heap from the map. O(n log n)."""
         ready = self.ready
         ready.untidy = True  # should the next lines be broken off
         self.stale = 0  # first: who breaks in may count one up again
@@ -425,15 +428,16 @@ class Core:
         lock) and calls again. A trusted ranking needs no keys. A submission that was decided before the change and
         arrives after it sees another ``ranking`` than it used, and computes its key again.
         """
+        old, self.ranking = self.ranking, ranking
         jobs = list(self.pending.values())
         if ranking.trusted:
             fresh: dict[int, object] = {job._seq: ranking.key_of(job) for job in jobs}
         else:
             missing = [job for job in jobs if not _computed_from(job, keys.get(job._seq))]
             if missing:
+                self.ranking = old
                 return missing
             fresh = {seq: key for seq, (_, _, key) in keys.items()}
-        self.ranking = ranking
         for job in jobs:
             job._key = fresh[job._seq]
         self.ready = self.queue_type(ranking)

@@ -106,6 +106,7 @@ class Ending(Waiting):
         """Cancel a pending job; True only for the call that did it. Of a running one, forbid further attempts."""
         name, now = job.name, self.read_clock()
         with self.lock:
+            self.core.ranking.refuse_in_before()
             # The spoils go when this frame ends: their last references, when the lock is free.
             spoils = self.core.cancel(job, name, now)
             if spoils is None:
@@ -146,6 +147,7 @@ class Ending(Waiting):
         spoils = []
         with self.lock:
             core = self.core
+            core.ranking.refuse_in_before()
             for job, name in named:
                 taken = core.cancel(job, name, now, reason)
                 if taken is None:

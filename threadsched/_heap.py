@@ -61,7 +61,7 @@ class LazyQueue:
     @property
     def busy(self) -> bool:
         """Whether somebody further down this stack is inside a change: no other may begin."""
-        return self.push is not self._resting_push  # type: ignore[comparison-overlap]
+        return self.push is not self._resting_push
 
     def first(self) -> Entry | None:
         """Return the smallest entry, dead or alive, or None."""
@@ -160,8 +160,8 @@ class LazyQueue:
         return answer
 
     def _divert(self, entry: Entry) -> None:
-        if self._ranking is not None and self._ranking.in_before:
-            raise RuntimeError("a policy's before() must not call the scheduler")
+        if self._ranking is not None:
+            self._ranking.refuse_in_before()
         self._inbox.append(entry)
 
 

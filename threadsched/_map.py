@@ -42,13 +42,10 @@ class Results(Iterator[T], Generic[T]):
         self._fault: BaseException | None = None  # ended the input; raised after the results before it
         try:
             self._read_ahead()
+            self._raise_fault()
         except BaseException:
             self.close()
             raise
-        if self._fault is not None:
-            fault = self._fault
-            self.close()
-            raise fault
 
     def __iter__(self) -> Results[T]:
         return self
@@ -59,14 +56,16 @@ class Results(Iterator[T], Generic[T]):
             self._read_ahead()
             if self._jobs:
                 return self._take()
-            fault, self._fault = self._fault, None
-            if fault is not None:
-                raise fault
+            self._raise_fault()
         except BaseException:
             self.close()
             raise
-        self.close()
         raise StopIteration
+
+    def _raise_fault(self) -> None:
+        fault, self._fault = self._fault, None
+        if fault is not None:
+            raise fault
 
     def _take(self) -> T:
         job = self._jobs.popleft()

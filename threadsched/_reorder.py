@@ -53,8 +53,7 @@ def set_priority(runtime: Runtime, job: Job[Any], priority: float) -> bool:
     while True:
         with runtime.lock:
             ranking = core.ranking
-            if ranking.in_before:
-                raise RuntimeError("a policy's before() must not call the scheduler")
+            ranking.refuse_in_before()
             if core.pending.get(job._seq) is not job:
                 return False
             if ranking.trusted or ranking.comparing:
@@ -111,6 +110,7 @@ def set_policy(runtime: Runtime, policy: OrderingPolicy) -> None:
             basis = job._priority, job._run_at
             keys[job._seq] = (*basis, ranking.key_of(job))
         with runtime.lock:
+            runtime.core.ranking.refuse_in_before()
             missing = runtime.core.rerank(ranking, keys)
         if not missing:
             break
