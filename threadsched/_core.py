@@ -420,10 +420,13 @@ class Core:
 
     # ---------------------------------------------------------------- another rule
 
-    def rerank(self, ranking: Ranking, keys: dict[int, tuple[object, object, object]]) -> list[Job[Any]]:
+    def rerank(
+        self, ranking: Ranking, keys: dict[int, object], bases: dict[int, tuple[object, object]] | None = None
+    ) -> list[Job[Any]]:
         """Order the ready jobs by another ranking, given the keys of all pending jobs; O(n log n).
 
-        ``keys`` maps seq to (priority, run_at, key): a key computed from values that have changed since is none.
+        ``bases`` maps seq to the priority and run_at that the key was computed from: if they have changed since, the
+        key does not count.
         Returns the jobs whose key is missing; nothing has changed then, and the caller computes those (outside the
         lock) and calls again. A trusted ranking needs no keys. A submission that was decided before the change and
         arrives after it sees another ``ranking`` than it used, and computes its key again.
@@ -431,15 +434,14 @@ class Core:
         old, self.ranking = self.ranking, ranking
         jobs = list(self.pending.values())
         if ranking.trusted:
-            fresh: dict[int, object] = {job._seq: ranking.key_of(job) for job in jobs}
-        else:
-            missing = [job for job in jobs if not _computed_from(job, keys.get(job._seq))]
-            if missing:
-                self.ranking = old
-                return missing
-            fresh = {seq: key for seq, (_, _, key) in keys.items()}
+            keys = {job._seq: ranking.key_of(job) for job in jobs}
+            bases = None
+        missing = [job for job in jobs if job._seq not in keys or (bases and not _based_on(job, bases[job._seq]))]
+        if missing:
+            self.ranking = old
+            return missing
         for job in jobs:
-            job._key = fresh[job._seq]
+            job._key = keys[job._seq]
         self.ready = self.queue_type(ranking)
         self.rebuild_ready()
         return []
@@ -512,8 +514,8 @@ class Core:
         check_invariants(self)
 
 
-def _computed_from(job: Job[Any], key: tuple[object, object, object] | None) -> bool:
-    return key is not None and key[0] is job._priority and key[1] is job._run_at
+def _based_on(job: Job[Any], basis: tuple[object, object]) -> bool:
+    return basis[0] is job._priority and basis[1] is job._run_at
 
 
 def _info(seq: int, options: Options, name: str, status: JobStatus, *rest: Any) -> JobInfo:

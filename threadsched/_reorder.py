@@ -102,16 +102,17 @@ def reorder(core: Core, job: Job[Any], priority: float, key: object) -> bool:
 def set_policy(runtime: Runtime, policy: OrderingPolicy) -> None:
     """Order pending and future jobs by another policy; keys are computed outside the lock, then all at once."""
     ranking = Ranking(policy)
-    keys: dict[int, tuple[object, object, object]] = {}
+    keys: dict[int, object] = {}
+    bases: dict[int, tuple[object, object]] = {}
     missing: list[Job[Any]] = []
     while True:
         # Each round is for what was submitted or moved during the one before, so the rounds shrink.
         for job in missing:
-            basis = job._priority, job._run_at
-            keys[job._seq] = (*basis, ranking.key_of(job))
+            bases[job._seq] = job._priority, job._run_at
+            keys[job._seq] = ranking.key_of(job)
         with runtime.lock:
             runtime.core.ranking.refuse_in_before()
-            missing = runtime.core.rerank(ranking, keys)
+            missing = runtime.core.rerank(ranking, keys, bases)
         if not missing:
             break
     runtime.log_faults()

@@ -125,8 +125,8 @@ class Scheduler(concurrent.futures.Executor):
             RuntimeError: no worker could be started; the job is not queued then.
 
         Thread safety: any thread, a job, a signal handler, a finalizer. Blocks for longer than the lock is held
-            only with ``max_pending`` and ``on_full="block"``; never on a worker of this scheduler nor where it interrupted
-            the scheduler itself.
+            only with ``max_pending`` and ``on_full="block"``; never on a worker of this scheduler nor where it
+            interrupted the scheduler itself.
 
         Cost: O(log n) in the pending jobs.
         """
