@@ -166,7 +166,7 @@ def run_here(runtime: Runtime, gate: Gate, job: Job[Any], options: Options) -> N
     """Run a newcomer on the calling thread, past the queue, if it could start at once; else QueueFullError."""
     if holds(runtime.lock):
         raise full(runtime, gate, "this code interrupted the scheduler on its own thread and cannot run a task")
-    if inspect.iscoroutinefunction(job._fn) and inside_event_loop():
+    if is_asynchronous(job._fn) and inside_event_loop():
         raise full(runtime, gate, "a coroutine cannot be run inside a running event loop")
     core = runtime.core
     thread = threading.current_thread()
@@ -204,6 +204,12 @@ def claim_newcomer(core: Core, job: Job[Any], now: float, place: object) -> bool
     for rule in rules:
         rule.started(job, now)
     return True
+
+
+def is_asynchronous(fn: Any) -> bool:
+    """Say whether calling the task makes a coroutine; what a plain function returns cannot be known before."""
+    method = getattr(type(fn), "__call__", None)  # noqa: B004 -- not a test of callability
+    return inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(method)
 
 
 def inside_event_loop() -> bool:
