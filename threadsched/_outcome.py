@@ -47,7 +47,6 @@ def run_attempt(runtime: Ending, slot: _worker.Worker, job: Job[Any]) -> BaseExc
     """Run a claimed job on the calling thread as if it were ``slot``, settle it, and return what it raised."""
     held = fn, args, kwargs, _ = job._fn, job._args, job._kwargs, job._context
     outcome: BaseException | None = None
-    result = None
     with _worker.on_slot(slot, job):
         try:
             result = _worker.run_task(fn, args, kwargs, _worker.own_context(job))
@@ -57,8 +56,11 @@ def run_attempt(runtime: Ending, slot: _worker.Worker, job: Job[Any]) -> BaseExc
         runtime.finish(job, result, job.name)
     else:
         runtime.attempt_failed(job, outcome)
-    del held
-    return outcome
+    try:
+        return outcome
+    finally:
+        # The error's traceback knows this frame: what it keeps would be kept for as long as the error.
+        del held, fn, args, kwargs, outcome, job
 
 
 def attempt_failed(runtime: Ending, job: Job[Any], error: BaseException) -> None:

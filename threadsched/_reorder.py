@@ -91,8 +91,7 @@ def reorder(core: Core, job: Job[Any], priority: float, key: object) -> bool:
     core.stale += 1
     ready.push((key, seq))
     job._key = key
-    if ready.indexed and not ready.busy:
-        ready.discard((old, seq))
+    if ready.discard((old, seq)):
         core.stale -= 1
     else:
         core.sweep()
@@ -104,8 +103,8 @@ def set_policy(runtime: Runtime, policy: OrderingPolicy) -> None:
     ranking = Ranking(policy)
     keys: dict[int, object] = {}
     bases: dict[int, tuple[object, object]] = {}
-    missing: list[Job[Any]] = []
-    while True:
+    missing: list[Job[Any]] | None = []
+    while missing is not None:
         # Each round is for what was submitted or moved during the one before, so the rounds shrink.
         for job in missing:
             bases[job._seq] = job._priority, job._run_at
@@ -113,6 +112,4 @@ def set_policy(runtime: Runtime, policy: OrderingPolicy) -> None:
         with runtime.lock:
             runtime.core.ranking.refuse_in_before()
             missing = runtime.core.rerank(ranking, keys, bases)
-        if not missing:
-            break
     runtime.log_faults()

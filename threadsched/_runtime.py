@@ -69,6 +69,7 @@ class Runtime(Pool):
                 step_aside(self)
             self.mark = job
             with self.lock:
+                outer = core.entering
                 try:
                     if core.closed or self.broken is not None:
                         self._refuse()
@@ -88,10 +89,12 @@ class Runtime(Pool):
                         self._wake_locked()
                     # Linearization point of a submission: all before can be undone, nothing comes after.
                     core.pending[seq] = job
-                    core.entering = None
+                    core.entering = outer
                     return job
                 except BaseException as error:
-                    self._undo_locked(job, options.id)
+                    core.withdraw(job, outer)
+                    if core.gate is not None:
+                        core.gate.withdraw(job, len(core.pending))
                     if isinstance(error, BeforeRaisedError):
                         raise error.error from None
                     raise
@@ -101,15 +104,6 @@ class Runtime(Pool):
         if again:
             raise _full.StillFullError
         return _full.make_room(self, job, options)
-
-    def _undo_locked(self, job: Job[Any], id: str | None) -> None:
-        """Leave nothing behind of a submission that was broken off: its heap entry is dead, its id free again."""
-        core = self.core
-        core.entering = None
-        if id is not None and core.named.get(id) is job and getattr(job, "_seq", None) not in core.pending:
-            core.named.pop(id, None)
-        if core.gate is not None:
-            core.gate.withdraw(job, len(core.pending))
 
     def set_policy(self, policy: OrderingPolicy) -> None:
         """Order pending and future jobs by another policy."""
@@ -133,6 +127,7 @@ class Runtime(Pool):
             try:
                 worker.job = None
                 self.last_reading = now
+                core.entering = None  # heals what an interrupted submission may have left
                 if settled is not None:
                     attached = settled._attached
                     if attached is None:

@@ -8,15 +8,17 @@ from typing import Any, Literal, NamedTuple, ParamSpec, TypeVar, Unpack
 
 from threadsched import _exit, _inspect, _numbers, _outcome, _worker
 from threadsched._clock import Clock
+from threadsched._core import DRAINS
 from threadsched._fake_clock import FakeClock
 from threadsched._gate import make_gate
+from threadsched._heap import STRUCTURES
 from threadsched._job import Job
 from threadsched._map import map_over
 from threadsched._options import DEFAULTS, JobOptions, Seconds, make_options
 from threadsched._policy import OrderingPolicy, PriorityPolicy, Ranking
 from threadsched._records import JobStatus, ShutdownReport, Stats
 from threadsched._runtime import Runtime
-from threadsched._scheduler import Submitter, checked_id
+from threadsched._scheduler import Submitter, checked_clock, checked_id, checked_word
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -61,11 +63,16 @@ class StepScheduler(concurrent.futures.Executor):
         max_pending: int | None = None,
         on_full: Literal["reject", "drop_oldest", "drop_lowest", "caller_runs"] = "reject",
     ) -> None:
-        self.clock: Clock = FakeClock() if clock is None else clock
+        self.clock: Clock = FakeClock() if clock is None else checked_clock(clock)
         width = _numbers.count("workers", workers, least=1)
         ranking = Ranking(PriorityPolicy() if policy is None else policy)
         self._runtime = Runtime(
-            width=width, ranking=ranking, clock=self.clock, queue=queue, history=history, stepped=True
+            width=width,
+            ranking=ranking,
+            clock=self.clock,
+            queue=checked_word("queue", queue, STRUCTURES),
+            history=_numbers.count("history", history),
+            stepped=True,
         )
         self._runtime.core.gate = make_gate(max_pending, on_full, queue, stepped=True)
         self._slots = [_worker.Worker(self._runtime, number) for number in range(width)]
@@ -131,7 +138,8 @@ class StepScheduler(concurrent.futures.Executor):
         self, wait: bool = True, *, cancel_futures: bool = False, drain: str = "all"
     ) -> ShutdownReport:
         """Close the door, and give up what ``drain`` says; what is left runs in further ticks."""
-        return _exit.shutdown(self._runtime, wait=False, drain="none" if cancel_futures else drain, timeout=None)
+        mode = "none" if cancel_futures else checked_word("drain", drain, DRAINS)
+        return _exit.shutdown(self._runtime, wait=False, drain=mode, timeout=None)
 
     def tick(self) -> list[Ran]:
         """Promote what is due, once, then run one ready job in each slot, in order; return what ran."""
@@ -147,6 +155,7 @@ class StepScheduler(concurrent.futures.Executor):
                 break
             _outcome.run_attempt(runtime, slot, job)
             ran.append(Ran(slot.number, job.id, job.status))
+            job = None  # a failed one's traceback may know this frame
         runtime.log_faults()
         return ran
 
