@@ -404,8 +404,9 @@ def test_stale_entry_does_not_start_a_job_in_backoff(queue: Any):
     for priority in (3, 5, 3, 5):  # there and back: the stale entries' rank is the very object the job has
         assert job.set_priority(priority)
     s.check()
-    s.tick()
-    assert (job.attempts, job.status) == (1, JobStatus.PENDING)
+    for _ in range(3):
+        s.tick()
+        assert (job.attempts, job.status) == (1, JobStatus.PENDING)
     assert job.set_priority(4)
     s.tick()
     assert job.attempts == 1
@@ -536,7 +537,7 @@ def test_f40_policy_swap_with_a_thousand_queued(queue: Any):
 
 def test_swap_while_a_retry_computes_its_key():
     """A retry whose key was computed for a policy that is gone gets another one; the two never meet in a heap."""
-    s = StepScheduler(workers=2, policy=PriorityPolicy())
+    s = StepScheduler(policy=PriorityPolicy())
 
     class Swapping:
         def key(self, job: Job[Any]) -> Any:
@@ -550,9 +551,30 @@ def test_swap_while_a_retry_computes_its_key():
         raise ValueError("again")
 
     failing = s.options(retries=1, backoff=0).submit(fail)
-    waiting = s.options(delay=1).submit(int)
+    waiting = s.options(priority=9).submit(int)
     s.tick()
     assert failing.status is JobStatus.PENDING
     s.drain()
     s.check()
     assert (failing.attempts, waiting.status) == (2, JobStatus.DONE)
+
+
+@both
+def test_priority_set_while_a_swap_computes_keys(queue: Any):
+    """A key computed before its job got another priority is computed again: the swap takes nothing back."""
+    s = StepScheduler(queue=queue)
+    jobs = [s.options(id=str(number)).submit(int) for number in range(4)]
+    s.pause()
+    s.tick()
+    s.resume()
+
+    class Meddling:
+        def key(self, job: Job[Any]) -> float:
+            if job.id == "3" and jobs[1].priority == 5:
+                assert jobs[1].set_priority(1)  # its key for this policy is computed already
+            return job.priority
+
+    s.policy = Meddling()
+    s.check()
+    assert jobs[1].priority == 1
+    assert ran(s) == ["1", "0", "2", "3"]
