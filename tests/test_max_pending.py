@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.core_driver import make_job
 from tests.gates import PATIENCE, Gate, occupied
 from threadsched import (
     AgingPolicy,
@@ -297,3 +298,79 @@ def test_no_cost_and_no_gate_without_a_bound():
     s.submit(int)
     s.drain()
     assert s._runtime.core.gate is None
+
+
+@pytest.mark.parametrize("retries", [0, 1])
+def test_interrupt_beside_the_callers_task(monkeypatch: pytest.MonkeyPatch, retries: int):
+    """Ctrl-C between the start and the task ends the job with it: none runs for ever with nobody to run it."""
+
+    def strike(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with make("caller_runs") as s, occupied(s):
+        s.submit(int)
+        monkeypatch.setattr(_full._outcome, "run_attempt", strike)
+        with pytest.raises(KeyboardInterrupt):
+            s.options(id="struck", retries=retries).submit(int)
+        assert s.status_of("struck") is JobStatus.FAILED
+        assert s.stats().running == 1
+        s.check()
+
+
+@pytest.mark.parametrize("on_full", ["drop_lowest", "caller_runs"])
+def test_interrupt_while_a_newcomer_is_decided(monkeypatch: pytest.MonkeyPatch, on_full: Any):
+    """Ctrl-C before the newcomer was dropped or started leaves nothing of it, and its id is free."""
+
+    def strike(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with make(on_full) as s, occupied(s):
+        kept = s.submit(int)
+        with monkeypatch.context() as patch:
+            if on_full == "drop_lowest":
+                patch.setattr(s._runtime.core, "cancel", strike)
+            else:
+                patch.setattr(Job, "_claim", strike)
+            with pytest.raises(KeyboardInterrupt):
+                s.options(id="struck").submit(int)
+        assert s.status_of("struck") is None
+        assert s.stats().submitted == 2
+        s.check()
+        s.options(id="struck").submit(int)
+        assert not kept.done()
+
+
+class Never:
+    """A rule that says no, and counts what it is told."""
+
+    def __init__(self, admits: bool) -> None:
+        self.admitting = admits
+        self.told: list[str] = []
+
+    def admits(self, job: Job[Any]) -> bool:
+        return self.admitting
+
+    def may_start(self, job: Job[Any], now: float) -> bool:
+        return False
+
+    def started(self, job: Job[Any], now: float) -> None:
+        self.told.append("started")
+
+    def ended(self, job: Job[Any], now: float) -> None:
+        self.told.append("ended")
+
+
+@pytest.mark.parametrize("admits", [False, True])
+def test_caller_runs_nothing_that_a_rule_holds_back(admits: bool):
+    """A job with an open parent or a limit without room is not run; the rules that were asked are told of its end."""
+    s = StepScheduler(max_pending=1, on_full="caller_runs")
+    job = make_job(id="held")
+    job._runtime = s._runtime
+    yes, no = Never(True), Never(admits)
+    yes.may_start = lambda job, now: True  # type: ignore[method-assign]
+    unasked = Never(True)
+    job._attach().rules = (yes, no, unasked)
+    assert not _full.claim_newcomer(s._runtime.core, job, "held", 0.0, None)
+    assert (yes.told, no.told, unasked.told) == (["ended"], ["ended"], [])
+    assert s.get("held") is None
+    s.check()

@@ -326,7 +326,7 @@ def test_delayed_and_backoff_count(queue: Any):
     def fail() -> None:
         raise ValueError("again")
 
-    s.options(retries=1, backoff=9).submit(fail)
+    failing = s.options(retries=1, backoff=9).submit(fail)
     s.options(delay=9).submit(int)
     with pytest.raises(QueueFullError):
         s.submit(int)
@@ -334,6 +334,7 @@ def test_delayed_and_backoff_count(queue: Any):
     with pytest.raises(QueueFullError):
         s.submit(int)
     s.drain()
+    assert isinstance(failing.exception(0), ValueError)
     s.submit(int)
 
 

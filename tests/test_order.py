@@ -413,6 +413,7 @@ def test_stale_entry_does_not_start_a_job_in_backoff(queue: Any):
     clock.advance(10)
     s.tick()
     assert job.attempts == 2
+    assert isinstance(job.exception(0), ValueError)
     s.check()
 
 
@@ -557,6 +558,7 @@ def test_swap_while_a_retry_computes_its_key():
     s.drain()
     s.check()
     assert (failing.attempts, waiting.status) == (2, JobStatus.DONE)
+    assert isinstance(failing.exception(0), ValueError)
 
 
 @both

@@ -12,13 +12,13 @@ import threading
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from threadsched import _outcome
+from threadsched import _log, _outcome
 from threadsched._core import Core, Spoils
 from threadsched._errors import JobDroppedError, QueueFullError
 from threadsched._gate import BLOCK, CALLER_RUNS, DROP_LOWEST, REJECT, Gate
 from threadsched._heap import Entry
 from threadsched._job import READY, WAITING, Job
-from threadsched._locks import holds, make_token, sleep_on
+from threadsched._locks import holds, make_token, on_main_thread, sleep_on
 from threadsched._options import Options
 from threadsched._worker import Worker
 
@@ -38,8 +38,10 @@ def make_room(runtime: Runtime, job: Job[Any], options: Options) -> Job[Any]:
         raise full(runtime, gate)
     if options.id is not None:
         with runtime.lock:  # a duplicate shall neither wait nor cost another job its place
-            core.reserve(job, options.id)
-            core.named.pop(options.id, None)
+            try:
+                core.reserve(job, options.id)
+            finally:
+                core.withdraw(job, core.entering)
     if gate.on_full == CALLER_RUNS:
         run_here(runtime, gate, job, options)
         return job
@@ -108,9 +110,7 @@ def drop(runtime: Runtime, gate: Gate, job: Job[Any], options: Options) -> bool:
             victim = lowest(core) if by_rank else oldest(core)
             if by_rank and (victim is None or not job._key < victim._key):
                 victim = job  # of equals the last to come is the last
-                if options.id is not None:
-                    core.reserve(job, options.id)
-                spoils = admit_dropped(core, job, name, now, dropped(job, gate, ranking.policy))
+                spoils = admit_dropped(core, job, options.id, name, now, dropped(job, gate, ranking.policy))
         if victim is job:
             del spoils  # the last references, now that the lock is free
             runtime.drain_outbox()
@@ -151,14 +151,19 @@ def lowest(core: Core) -> Job[Any] | None:
     return None if last is None else pending.get(last[1])
 
 
-def admit_dropped(core: Core, job: Job[Any], name: str, now: float, reason: JobDroppedError) -> Spoils | None:
+def admit_dropped(
+    core: Core, job: Job[Any], id: str | None, name: str, now: float, reason: JobDroppedError
+) -> Spoils | None:
     """Accept a newcomer and cancel it in the same hold: it is counted and remembered, and was never in a heap."""
-    job._place = WAITING
-    core.pending[job._seq] = job
     try:
+        if id is not None:
+            core.reserve(job, id)
+        job._place = WAITING
+        core.pending[job._seq] = job
         return core.cancel(job, name, now, reason)
     except BaseException:
         core.pending.pop(job._seq, None)
+        core.withdraw(job, core.entering)
         raise
 
 
@@ -173,34 +178,44 @@ def run_here(runtime: Runtime, gate: Gate, job: Job[Any], options: Options) -> N
     slot = Worker(runtime, -1)
     slot.name, slot.ident, slot.thread = thread.name, threading.get_ident(), thread
     now = runtime.read_clock()
-    with runtime.lock:
-        if core.closed or runtime.broken is not None:
-            runtime._refuse()
-        if options.id is not None:
-            core.reserve(job, options.id)
-        job._seq = next(core.numbers)
-        started = claim_newcomer(core, job, now, slot)
-        if not started and options.id is not None:
-            core.named.pop(options.id, None)
-    if not started:
-        raise full(runtime, gate, "and only a job that could start at once runs on its submitter's thread")
-    error = _outcome.run_attempt(runtime, slot, job)
-    if isinstance(error, KeyboardInterrupt) and thread is threading.main_thread():
+    try:
+        with runtime.lock:
+            if core.closed or runtime.broken is not None:
+                runtime._refuse()
+            started = claim_newcomer(core, job, options.id, now, slot)
+        if not started:
+            raise full(runtime, gate, "and only a job that could start at once runs on its submitter's thread")
+        error = _outcome.run_attempt(runtime, slot, job)
+    except BaseException as strike:  # an interrupt, outside of the task: no job may run with nobody to run it
+        if job._state == "RUNNING":
+            runtime.fail(job, strike, _log.describe_error(strike))
+        raise
+    if isinstance(error, KeyboardInterrupt) and on_main_thread():
         raise error  # Ctrl-C, which merely struck in the task
 
 
-def claim_newcomer(core: Core, job: Job[Any], now: float, place: object) -> bool:
+def claim_newcomer(core: Core, job: Job[Any], id: str | None, now: float, place: object) -> bool:
     """Start a newcomer at once, past the queue, if nothing is in its way; False leaves nothing of it behind."""
     if core.halted or job._run_at > now:
         return False
+    job._seq = next(core.numbers)
     rules = job._attached.rules if job._attached is not None else ()
-    for asked, rule in enumerate(rules, 1):
-        if not rule.admits(job) or not rule.may_start(job, now):
-            for told in rules[:asked]:
-                told.ended(job, now)
-            return False
-    job._claim(now, place)
-    core.running[job._seq] = job
+    try:
+        if id is not None:
+            core.reserve(job, id)
+        for asked, rule in enumerate(rules, 1):
+            if not rule.admits(job) or not rule.may_start(job, now):
+                for told in rules[:asked]:
+                    told.ended(job, now)
+                core.withdraw(job, core.entering)
+                return False
+        core.running[job._seq] = job
+        job._claim(now, place)
+    except BaseException:
+        if job._state == "PENDING":
+            core.running.pop(job._seq, None)
+            core.withdraw(job, core.entering)
+        raise
     for rule in rules:
         rule.started(job, now)
     return True

@@ -29,7 +29,8 @@ class Glimpse(Job[Any]):
 
     def __init__(self, job: Job[Any], priority: float) -> None:
         for slot in Job.__slots__:
-            setattr(self, slot, getattr(job, slot))
+            if hasattr(job, slot):
+                setattr(self, slot, getattr(job, slot))
         self.__dict__.update(job.__dict__)
         self._original = job
         self._priority = priority
@@ -63,6 +64,7 @@ def set_priority(runtime: Runtime, job: Job[Any], priority: float) -> bool:
         with runtime.lock:
             if core.ranking is ranking and job._run_at is glimpse._run_at:
                 return reorder(core, job, priority, key)
+        del glimpse  # not under the lock: it may hold the last references to what the job dropped meanwhile
 
 
 def reorder(core: Core, job: Job[Any], priority: float, key: object) -> bool:

@@ -76,9 +76,9 @@ class Waiting(Shared):
         token = make_token()
         with self.lock:
             core = self.core
-            gate = core.gate = core.gate or Gate(None)
             if len(core.pending) < pending:
                 return True
+            gate = core.gate = core.gate or Gate(None)
             gate.wanted[token] = pending
             gate.below.append(token)
         try:
@@ -86,6 +86,8 @@ class Waiting(Shared):
         finally:
             with self.lock:
                 gate.wanted.pop(token, None)
+                if gate.limit is None and not gate.below:
+                    core.gate = None  # nobody pays for it any more
 
     def wait_left(self, timeout: float | None) -> bool:
         """Sleep until every worker has left."""
