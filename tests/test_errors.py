@@ -6,6 +6,7 @@ import datetime
 import inspect
 import math
 import pickle
+import queue
 
 import pytest
 
@@ -18,6 +19,8 @@ PARENTS = {
     "InterpreterExitRuntimeError": RuntimeError,
     "BrokenSchedulerError": concurrent.futures.BrokenExecutor,
     "DuplicateJobError": ValueError,
+    "QueueFullError": queue.Full,
+    "JobDroppedError": concurrent.futures.CancelledError,
     "WorkerDiedError": RuntimeError,
     "IllegalMoveError": concurrent.futures.InvalidStateError,
     "JobStoppedError": concurrent.futures.CancelledError,

@@ -7,29 +7,43 @@ from threadsched._errors import (
     IllegalMoveError,
     InterpreterExitRuntimeError,
     InvariantError,
+    JobDroppedError,
     JobStoppedError,
+    QueueFullError,
     RetryAfter,
     SchedulerClosedError,
     ThreadschedError,
     WorkerDiedError,
 )
 from threadsched._job import Job
-from threadsched._policy import BeforePolicy, FifoPolicy, KeyPolicy, OldestDuePolicy, OrderingPolicy, PriorityPolicy
+from threadsched._policy import (
+    AgingPolicy,
+    BeforePolicy,
+    DeadlinePolicy,
+    FifoPolicy,
+    KeyPolicy,
+    OldestDuePolicy,
+    OrderingPolicy,
+    PriorityPolicy,
+)
 from threadsched._records import JobInfo, JobStatus, Reason, ShutdownReport, Stats
 from threadsched._retry import Retry
 from threadsched._scheduler import Scheduler, Submitter
 from threadsched._worker import current_job
 
 __all__ = [
+    "AgingPolicy",
     "BeforePolicy",
     "BrokenSchedulerError",
     "Clock",
+    "DeadlinePolicy",
     "DuplicateJobError",
     "FifoPolicy",
     "IllegalMoveError",
     "InterpreterExitRuntimeError",
     "InvariantError",
     "Job",
+    "JobDroppedError",
     "JobInfo",
     "JobStatus",
     "JobStoppedError",
@@ -37,6 +51,7 @@ __all__ = [
     "OldestDuePolicy",
     "OrderingPolicy",
     "PriorityPolicy",
+    "QueueFullError",
     "Reason",
     "Retry",
     "RetryAfter",

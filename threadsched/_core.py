@@ -22,6 +22,7 @@ from concurrent.futures import CancelledError
 from typing import Any, Protocol, TypeAlias
 
 from threadsched._errors import DuplicateJobError, InvariantError
+from threadsched._gate import Gate
 from threadsched._heap import STRUCTURES, Entry, LazyQueue
 from threadsched._job import DELAYED, READY, WAITING, Failure, Job
 from threadsched._options import Options
@@ -77,6 +78,7 @@ class Core:
         self.paused = False
         self.drain = "all"
         self.broken = False  # an initializer failed: nothing can run
+        self.gate: Gate | None = None  # with a bound on the pending jobs, or somebody who waits for fewer
         self.reset()
 
     def reset(self) -> None:
@@ -94,7 +96,12 @@ class Core:
         self.entering: Job[Any] | None = None  # has a queue entry and is not in the map yet: no sweep now
         self.latest = 0  # the number of the last job that entered
         self.dead_delayed = 0  # entries of the delayed heap whose job was cancelled
+        # Entries that may stand in the ready heap for a job that is pending all the same, but elsewhere: at least as
+        # many as there are, and 0 again when the heap is rebuilt. While it is 0 no claim looks for them.
+        self.stale = 0
         self.done = self.failed = self.cancelled = self.retries = 0
+        if self.gate is not None:
+            self.gate.reset()
         self._ended: deque[tuple[Any, ...]] = deque(maxlen=self.history)  # the fields of a JobInfo, oldest first
         self._ended_ids: dict[str, tuple[int, tuple[Any, ...]]] = {}  # id -> (how many had ended then, record)
 
@@ -218,7 +225,9 @@ class Core:
             while (entry := ready.pop()) is not None:
                 seq = entry[1]
                 job = pending.get(seq)
-                if job is None or (job._attached is not None and not self._may_start(job, now)):
+                if job is None or (self.stale and not self.is_current(job, entry)):
+                    continue
+                if job._attached is not None and not self._may_start(job, now):
                     continue
                 # Linearization point of a claim: this pop, and nothing else, decides against a cancel.
                 if pending.pop(seq, None) is not None:
@@ -227,11 +236,25 @@ class Core:
                     if job._attached is not None:
                         for rule in job._attached.rules:
                             rule.started(job, now)
+                    if self.gate is not None:
+                        self.gate.freed(len(pending))
                     return job
         except BaseException:
             self._give_back(job)
             raise
         return None
+
+    def is_current(self, job: Job[Any], entry: Entry) -> bool:
+        """Say whether an entry of the ready heap stands for a pending job's present place and rank.
+
+        By identity: an equal rank may be that of an earlier attempt, of a job that waits for its retry now.
+        """
+        return job._place is READY and entry[0] is job._key
+
+    def stands_for_job(self, queue: LazyQueue, entry: Entry) -> bool:
+        """Say whether an entry of one of the two queues is alive. For audits."""
+        job = self.pending.get(entry[1])
+        return job is not None and (queue is self.delayed or not self.stale or self.is_current(job, entry))
 
     def _may_start(self, job: Job[Any], now: float) -> bool:
         for rule in job._attached.rules if job._attached is not None else ():
@@ -251,6 +274,8 @@ class Core:
             if job._attached is not None:
                 for rule in job._attached.rules:
                     rule.started(job, now)
+            if self.gate is not None:
+                self.gate.freed(len(self.pending))
         except BaseException:
             self._give_back(job)
             raise
@@ -305,6 +330,8 @@ class Core:
         except BaseException:
             self._not_settled(job)
             raise
+        if self.gate is not None:
+            self.gate.freed(len(self.pending))
         self.failed += 1
         self._remember(job, JobStatus.FAILED, error)
         self._tell_rules(job, now)
@@ -362,6 +389,8 @@ class Core:
             attached.error = None
             self._tell_rules(job, now)
         self._remember(job, JobStatus.CANCELLED, None)
+        if self.gate is not None:
+            self.gate.freed(len(pending))
         self.sweep()
         return spoils
 
@@ -383,14 +412,23 @@ class Core:
             return  # few dead; or a submission further down this stack has an entry in a heap and none in the map
         if self.dead_delayed * 2 > len(delayed):
             self.dead_delayed -= delayed.keep(self.pending)
-        else:
+        elif not self.stale:
             ready.keep(self.pending)
+        elif not ready.busy:
+            self.rebuild_ready()  # the map's numbers do not tell which entry of a job is the present one
 
     def repair(self) -> None:
         """Rebuild both heaps from the map, after an exception struck inside a change. O(n)."""
         self.entering = None
         self.delayed.rebuild(self._delayed_entries)
-        self.ready.rebuild(self._ready_entries)
+        self.rebuild_ready()
+
+    def rebuild_ready(self) -> None:
+        """Rebuild the ready heap from the map. O(n log n)."""
+        ready = self.ready
+        ready.untidy = True  # should the next lines be broken off
+        self.stale = 0  # first: who breaks in may count one up again
+        ready.rebuild(self._ready_entries)
 
     def _delayed_entries(self) -> list[Entry]:
         items = self.pending.items()
@@ -428,6 +466,8 @@ class Core:
         self.paused = False
         self.halted = self.drain == "none" or self.broken
         self.closed = True
+        if self.gate is not None:
+            self.gate.wake_all()  # the producers in the line are refused
 
     def pause(self, paused: bool) -> None:
         """Start nothing, or start again; a closed scheduler cannot be paused."""
@@ -436,18 +476,23 @@ class Core:
 
     # ---------------------------------------------------------------- another rule
 
-    def rerank(self, ranking: Ranking, keys: dict[int, object]) -> list[Job[Any]] | None:
+    def rerank(
+        self, ranking: Ranking, keys: dict[int, object], bases: dict[int, tuple[object, object]] | None = None
+    ) -> list[Job[Any]] | None:
         """Order the ready jobs by another ranking, given the keys of all pending jobs; O(n log n).
 
-        Returns the jobs whose key is missing: nothing has changed then, and the caller computes those (outside the
-        lock) and calls again; or None when it is done. A trusted ranking needs no keys. A submission that computed its
-        key before the change and arrives after it sees another ``ranking`` than it used, and computes it again.
+        ``bases`` maps seq to the priority and run_at that the key was computed from: if they have changed since, the
+        key does not count. Returns the jobs whose key is missing: nothing has changed then, and the caller computes
+        those (outside the lock) and calls again; or None when it is done. A trusted ranking needs no keys. A submission
+        that computed its key before the change and arrives after it sees another ``ranking`` than it used, and computes
+        it again.
         """
         latest = self.latest
         jobs = list(self.pending.values())
         if ranking.trusted:
             keys = {job._seq: ranking.key_of(job) for job in jobs}
-        missing = [job for job in jobs if job._seq not in keys]
+            bases = None
+        missing = [job for job in jobs if job._seq not in keys or (bases and not _based_on(job, bases[job._seq]))]
         if missing:
             return missing
         ready = self.queue_type(ranking)
@@ -459,6 +504,7 @@ class Core:
             return []
         self.ranking = ranking
         self.ready = ready
+        self.stale = 0
         try:
             for job in jobs:
                 job._key = keys[job._seq]
@@ -539,6 +585,10 @@ class Core:
         check_invariants(self)
 
 
+def _based_on(job: Job[Any], basis: tuple[object, object]) -> bool:
+    return basis[0] is job._priority and basis[1] is job._run_at
+
+
 def _info(seq: int, options: Options, name: str, status: JobStatus, *rest: Any) -> JobInfo:
     *known, place, error = rest
     id = seq if options.id is None else options.id
@@ -571,7 +621,9 @@ def check_invariants(core: Core) -> None:
         if queue.untidy:
             continue  # will be rebuilt before anybody looks
         entries = queue.entries()
-        live = [seq for _, seq in entries if seq in core.pending]
+        live = [entry[1] for entry in entries if core.stands_for_job(queue, entry)]
+        if core.stale and place is READY:
+            live = list(set(live))  # a priority changed there and back made a stale entry current again
         require(len(set(live)) == len(live), f"a job stands twice in the {place} queue")
         require(
             set(live) == {seq for seq, job in core.pending.items() if job._place is place},
@@ -581,5 +633,8 @@ def check_invariants(core: Core) -> None:
         require(unsure or queue.in_order(), f"the {place} queue is out of order")
         if place is DELAYED:
             require(core.dead_delayed == len(entries) - len(live), "the count of dead delayed entries is off")
+    if core.gate is not None:
+        core.gate.check_invariants(len(core.pending), closed=core.closed)
+    require(core.stale >= 0, "the count of stale entries is negative")
     require(min(core.done, core.failed, core.cancelled, core.retries) >= 0, "a counter is negative")
     require(len(core._ended) <= core.history, "the history is longer than it may be")

@@ -14,6 +14,7 @@ from threadsched import _locks, _log, _numbers, _outcome
 from threadsched._errors import IllegalMoveError
 from threadsched._job import CANCELLED, DELAYED, Failure, Job
 from threadsched._locks import holds
+from threadsched._policy import Ranking
 from threadsched._waiting import Waiting
 from threadsched._worker import call_hook
 
@@ -83,10 +84,14 @@ class Ending(Waiting):
         """Decide what comes after an attempt that raised: another one, FAILED, or CANCELLED."""
         _outcome.attempt_failed(self, job, error)
 
-    def retry(self, job: Job[Any], run_at: float, key: object, now: float, error: BaseException, text: str) -> bool:
-        """RUNNING → PENDING if a retry is still wanted."""
+    def retry(
+        self, job: Job[Any], run_at: float, ranking: Ranking, key: object, now: float, error: BaseException, text: str
+    ) -> bool | None:
+        """RUNNING → PENDING if a retry is still wanted; None if the key is of a ranking that is not in force."""
         with self.lock:
             core = self.core
+            if core.ranking is not ranking:
+                return None
             attached = job._attach()
             if attached.no_retry or core.drain != "all" or core.running.get(job._seq) is not job:
                 return False

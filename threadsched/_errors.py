@@ -7,6 +7,7 @@ Each class has :class:`ThreadschedError` and its standard-library relative as pa
 from __future__ import annotations
 
 import concurrent.futures
+import queue
 
 from threadsched._numbers import seconds as checked_seconds
 
@@ -33,6 +34,17 @@ class BrokenSchedulerError(ThreadschedError, concurrent.futures.BrokenExecutor):
 
 class DuplicateJobError(ThreadschedError, ValueError):
     """Raised when an ``id`` belongs to a job that is live or still in the history."""
+
+
+class QueueFullError(ThreadschedError, queue.Full):
+    """Raised by a submission that finds ``max_pending`` jobs and may not, or not any longer, wait for a place.
+
+    Nothing is left behind of that submission.
+    """
+
+
+class JobDroppedError(ThreadschedError, concurrent.futures.CancelledError):
+    """Raised by ``result()`` of a job that was cancelled to keep the queue within ``max_pending``; says which rule."""
 
 
 class WorkerDiedError(ThreadschedError, RuntimeError):

@@ -58,6 +58,11 @@ class LazyQueue:
     def __len__(self) -> int:
         return len(self.lane) + len(self.heap)
 
+    @property
+    def busy(self) -> bool:
+        """Whether somebody further down this stack is inside a change: no other may begin."""
+        return self.push is not self.resting_push
+
     def first(self) -> Entry | None:
         """Return the smallest entry, dead or alive, or None."""
         lane, heap = self.lane, self.heap

@@ -116,24 +116,27 @@ def explain(runtime: Runtime, job: Job[Any]) -> list[Reason]:
     with runtime.lock:
         delayed = job._place is DELAYED and info.run_at > now
         ahead, width = len(runtime.core.ready), runtime.width
-        halted = runtime.core.halted
+        halted, paused = runtime.core.halted, runtime.core.paused
     if info.status is JobStatus.RUNNING:
         return [Reason("running", f"attempt {info.attempts} runs on {info.worker or 'its claimer'}")]
     if info.status.ended:
         return [Reason("ended", f"ended {info.status.name}" + (f": {info.error}" if info.error else ""))]
+    if paused:
+        why = [Reason("paused", "the scheduler is paused")]
+        return why if not delayed else why + _delayed(info, now)
     if halted:
         return [Reason("queued", "the scheduler was told to give up what is pending")]
-    if delayed and info.attempts:
-        return [
-            Reason(
-                "retry",
-                f"attempt {info.attempts} failed ({info.error}); the next is due in {info.run_at - now:g} s",
-                info.run_at,
-            )
-        ]
     if delayed:
-        return [Reason("delayed", f"due in {info.run_at - now:g} s", info.run_at)]
+        return _delayed(info, now)
     return [Reason("queued", f"due; {ahead} entries in the ready queue for {width} workers")]
+
+
+def _delayed(info: JobInfo, now: float) -> list[Reason]:
+    left = f"{info.run_at - now:g} s"
+    if info.attempts:
+        what = f"attempt {info.attempts} failed ({info.error}); the next is due in {left}"
+        return [Reason("retry", what, info.run_at)]
+    return [Reason("delayed", f"due in {left}", info.run_at)]
 
 
 def check(runtime: Runtime) -> None:
@@ -150,7 +153,8 @@ def check(runtime: Runtime) -> None:
         elif not {id(token) for token in tokens} <= ours:
             problem = "a worker that has left is on a list of sleepers"
         elif not runtime.stepped and len(runtime.core.running) > len(runtime.workers) + sum(
-            not isinstance(job._place, Worker) for job in runtime.core.running.values()
+            not isinstance(job._place, Worker) or job._place.number < 0  # claimed, or run by its submitter
+            for job in runtime.core.running.values()
         ):
             problem = "more jobs run than there are workers"
     if problem:

@@ -28,6 +28,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import logging
+import math
 import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
@@ -141,7 +142,8 @@ class Job(concurrent.futures.Future[T], Generic[T]):
     """One accepted piece of work, and the future of its result. Made by a scheduler alone.
 
     Everything of ``concurrent.futures.Future`` works, ``wait`` and ``as_completed`` included. Beyond it there are the
-    read-only ``id``, ``name``, ``status``, ``priority``, ``seq``, ``submitted_at``, ``run_at`` and ``attempts``.
+    read-only ``id``, ``name``, ``status``, ``priority``, ``seq``, ``submitted_at``, ``run_at``, ``deadline`` and
+    ``attempts``.
 
     Thread safety: any method from any thread. A job can be neither pickled nor copied.
     """
@@ -172,6 +174,9 @@ class Job(concurrent.futures.Future[T], Generic[T]):
     _seq: int
     _key: Any
 
+    # Of a job with a deadline its own, in the instance's dictionary: the others pay no slot for it.
+    _deadline: float = math.inf
+
     _no_rank = 0  # what FifoPolicy's key reads: every job alike, so the submission number decides
 
     def __init__(
@@ -195,6 +200,8 @@ class Job(concurrent.futures.Future[T], Generic[T]):
         self._submitted_at = now
         delay = options.delay
         self._run_at = now + delay if delay else now
+        if options.deadline is not None:
+            self._deadline = now + options.deadline
         self._state = _PENDING
         self._place: Any = DELAYED if delay else READY
         self._attempts = 0
@@ -240,6 +247,12 @@ class Job(concurrent.futures.Future[T], Generic[T]):
     def run_at(self) -> float:
         """The earliest start, on the scheduler's clock; moved by a retry."""
         return self._run_at
+
+    @property
+    def deadline(self) -> float | None:
+        """When it should have ended, on the scheduler's clock; None without one. Orders under ``DeadlinePolicy``."""
+        deadline = self._deadline
+        return None if deadline == math.inf else deadline
 
     @property
     def attempts(self) -> int:
@@ -390,6 +403,27 @@ class Job(concurrent.futures.Future[T], Generic[T]):
         """
         return self._runtime.claim_for_caller(self)
 
+    def set_priority(self, priority: float) -> bool:
+        """Give a pending job another priority, and with it another place in the order.
+
+        The job keeps its submission number, so among its new equals it stands where it would have stood with that
+        priority from the start. A policy that does not look at priorities leaves it where it is.
+
+        Args:
+            priority: a real number that is not NaN; the lower runs first.
+
+        Returns:
+            True if the job was pending, delayed or held back included, and is re-ordered; False if it had started
+            or ended, and nothing has changed.
+
+        Raises:
+            TypeError, ValueError: not such a number.
+            Exception: what the policy's ``key`` raises; nothing has changed then.
+
+        Cost: O(log n) amortised; with a policy that has ``before``, O(n log n) at the next start of a job.
+        """
+        return self._runtime.set_priority(self, _numbers.real("priority", priority))
+
     def request_cancel(self) -> bool:
         """Cancel a pending job, or ask a running one to stop; the task has to look (see ``current_job``).
 
@@ -424,6 +458,13 @@ class Job(concurrent.futures.Future[T], Generic[T]):
         return self._runtime.sleep(self, _numbers.seconds("seconds", seconds))
 
     # ---------------------------------------------------------------- moves, lock held
+
+    def _restamp(self, options: Options, now: float) -> None:
+        """Count the times of a job not yet accepted from ``now``: its submitter had to wait for a place."""
+        self._submitted_at = now
+        self._run_at = now + options.delay
+        if options.deadline is not None:
+            self._deadline = now + options.deadline
 
     def _illegal(self, move: str) -> NoReturn:
         raise _errors.IllegalMoveError(f"cannot {move} {self!r}")

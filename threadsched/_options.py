@@ -24,6 +24,8 @@ class JobOptions(TypedDict, total=False):
     retries: int
     backoff: Seconds
     retry: Retry | None
+    deadline: Seconds | None
+    submit_timeout: Seconds | None
     context: bool
 
 
@@ -33,7 +35,7 @@ DEFAULTS: Options = None  # type: ignore[assignment]  # made below, and asked fo
 class Options:
     """Checked options; immutable, and one object for any number of jobs, so a plain job pays for none of them."""
 
-    __slots__ = ("context", "delay", "id", "lasting", "name", "priority", "retry")
+    __slots__ = ("context", "deadline", "delay", "id", "lasting", "name", "priority", "retry", "submit_timeout")
 
     def __init__(
         self,
@@ -45,6 +47,8 @@ class Options:
         retries: object = _UNSET,
         backoff: object = _UNSET,
         retry: object = None,
+        deadline: object = None,
+        submit_timeout: object = None,
         context: object = True,
     ) -> None:
         self.id = None if id is None else _numbers.text("id", id)
@@ -52,6 +56,8 @@ class Options:
         self.delay = _numbers.seconds("delay", delay)
         self.priority = _numbers.real("priority", priority)
         self.context = _numbers.flag("context", context)
+        self.deadline = None if deadline is None else _numbers.seconds("deadline", deadline)
+        self.submit_timeout = None if submit_timeout is None else _numbers.seconds("submit_timeout", submit_timeout)
         self.retry = _checked_retry(retries, backoff, retry)
         # What a job keeps: if nothing in here outlasts the submission, the defaults, so that a million jobs with a
         # delay of their own do not keep a million of these.

@@ -43,6 +43,26 @@ def refuse_coroutine(fn: object) -> NoReturn:
     raise TypeError(f"{task_name(fn)} is a coroutine function; submit a function that calls asyncio.run on it")
 
 
+def run_attempt(runtime: Ending, slot: _worker.Worker, job: Job[Any]) -> BaseException | None:
+    """Run a claimed job on the calling thread as if it were ``slot``, settle it, and return what it raised."""
+    held = fn, args, kwargs, _ = job._fn, job._args, job._kwargs, job._context
+    outcome: BaseException | None = None
+    with _worker.on_slot(slot, job):
+        try:
+            result = _worker.run_task(fn, args, kwargs, _worker.own_context(job))
+        except BaseException as error:  # as on a worker: that job's failure alone
+            outcome = error
+    if outcome is None:
+        runtime.finish(job, result, job.name)
+    else:
+        runtime.attempt_failed(job, outcome)
+    try:
+        return outcome
+    finally:
+        # The error's traceback knows this frame: what it keeps would be kept for as long as the error.
+        del held, fn, args, kwargs, outcome, job
+
+
 def attempt_failed(runtime: Ending, job: Job[Any], error: BaseException) -> None:
     """Retry, stop or fail a job whose attempt raised."""
     trace = _log.traceback_of(error)
@@ -73,12 +93,15 @@ def _retried(runtime: Ending, job: Job[Any], error: BaseException, text: str) ->
         pause = retry.pause(job._attempts, error)
         if pause is None:
             return False
-        ranking = runtime.core.ranking
         now = runtime.read_clock()
         run_at = now + pause
         with runtime.lock:
             job._run_at = run_at  # the policy must see when it will run; the job is ours until the retry is decided
-        if runtime.retry(job, run_at, ranking.key_of(job), now, error, text):
+        decided = None
+        while decided is None:  # again if the policy was swapped since the key was computed
+            ranking = runtime.core.ranking
+            decided = runtime.retry(job, run_at, ranking, ranking.key_of(job), now, error, text)
+        if decided:
             return True
     except BaseException as fault:
         told = _log.describe_error(fault)

@@ -11,11 +11,11 @@ import contextvars
 from types import FunctionType
 from typing import Any
 
-from threadsched import _inspect, _locks, _outcome
+from threadsched import _full, _inspect, _locks, _outcome, _reorder
 from threadsched._job import Job
 from threadsched._locks import step_aside
 from threadsched._options import Options
-from threadsched._policy import BeforeRaisedError, OrderingPolicy, Ranking
+from threadsched._policy import BeforeRaisedError, OrderingPolicy
 from threadsched._pool import Pool
 from threadsched._records import JobInfo, Reason
 from threadsched._worker import AGAIN, CLEAR, CONDITION, IDLE, LEAVE, OUTBOX, TELL, WATCH, Worker
@@ -32,15 +32,27 @@ class Runtime(Pool):
     although jobs are pending.
     """
 
-    def submit(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None, options: Options) -> Job[Any]:
-        """Accept a job: the hot path, a few C calls long inside the lock."""
-        if type(fn) is FunctionType:
-            if fn.__code__.co_flags & _CO_COROUTINE:
-                _outcome.refuse_coroutine(fn)
-        else:
-            _outcome.check_task(fn)
-        context = copy_context() if options.context else None
-        job: Job[Any] = Job(self, fn, args, kwargs or None, options, context or None, self.now())
+    def submit(
+        self,
+        fn: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any] | None,
+        options: Options,
+        job: Job[Any] | None = None,
+    ) -> Job[Any]:
+        """Accept a job: the hot path, a few C calls long inside the lock.
+
+        ``job`` is one that a full queue held up before, and for which there is a place now (see ``_full``).
+        """
+        again = job is not None
+        if job is None:
+            if type(fn) is FunctionType:
+                if fn.__code__.co_flags & _CO_COROUTINE:
+                    _outcome.refuse_coroutine(fn)
+            else:
+                _outcome.check_task(fn)
+            context = copy_context() if options.context else None
+            job = Job(self, fn, args, kwargs or None, options, context or None, self.now())
         core = self.core
         while True:
             if not self.manned:
@@ -66,6 +78,8 @@ class Runtime(Pool):
                     if not self.launched and not self.stepped:
                         self.manned = False
                         continue  # the start that we relied on failed on another thread
+                    if core.gate is not None and not core.gate.admits(job, len(core.pending)):
+                        break  # full
                     seq = seq or next(core.numbers)
                     if options.id is not None:
                         core.reserve(job, options.id)
@@ -79,26 +93,25 @@ class Runtime(Pool):
                     return job
                 except BaseException as error:
                     core.withdraw(job, outer)
+                    if core.gate is not None:
+                        core.gate.withdraw(job, len(core.pending))
                     if isinstance(error, BeforeRaisedError):
                         raise error.error from None
                     raise
                 finally:
                     if self.mark is job:
                         self.mark = None
+        if again:
+            raise _full.StillFullError
+        return _full.make_room(self, job, options)
 
     def set_policy(self, policy: OrderingPolicy) -> None:
-        """Order pending and future jobs by another policy; keys are computed outside the lock, then all at once."""
-        ranking = Ranking(policy)
-        keys: dict[int, object] = {}
-        missing: list[Job[Any]] | None = []
-        while missing is not None:
-            # Each round is for what was submitted during the one before, so the rounds shrink.
-            for job in missing:
-                keys[job._seq] = ranking.key_of(job)
-            with self.lock:
-                self.core.ranking.refuse_in_before()
-                missing = self.core.rerank(ranking, keys)
-        self.log_faults()
+        """Order pending and future jobs by another policy."""
+        _reorder.set_policy(self, policy)
+
+    def set_priority(self, job: Job[Any], priority: float) -> bool:
+        """``job.set_priority()``."""
+        return _reorder.set_priority(self, job, priority)
 
     def turn(self, worker: Worker, settled: Job[Any] | None, result: object, name: str, now: float) -> Job[Any] | None:
         """Settle a finished job, promote what is due, claim the next; or say in ``worker.order`` what to do instead.
@@ -204,6 +217,18 @@ class Runtime(Pool):
                 self.due_until = now  # what was due by now still runs
             self.core.close(drain)
             self._wake_all_locked()
+
+    def pause(self) -> None:
+        """Start nothing any more; what runs goes on, and so does time."""
+        with self.lock:
+            self.core.pause(True)
+
+    def resume(self) -> None:
+        """Start jobs again, and wake as many workers as there are jobs for."""
+        with self.lock:
+            self.core.pause(False)
+            for _ in range(min(len(self.core.ready), len(self.idle) + len(self.watch))):
+                self._wake_locked()
 
     def info_of(self, job: Job[Any]) -> JobInfo:
         """``job.info()``."""

@@ -10,15 +10,17 @@ from __future__ import annotations
 import concurrent.futures
 import os
 import weakref
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable, Iterator
 from types import TracebackType
 from typing import Any, Literal, NoReturn, ParamSpec, TypeVar, Unpack
 
 from threadsched import _exit, _inspect, _numbers
 from threadsched._clock import Clock, MonotonicClock, VirtualClock
 from threadsched._core import DRAINS
+from threadsched._gate import make_gate
 from threadsched._heap import STRUCTURES
 from threadsched._job import Job
+from threadsched._map import map_over
 from threadsched._options import DEFAULTS, JobOptions, Options, Seconds, make_options
 from threadsched._policy import OrderingPolicy, PriorityPolicy, Ranking
 from threadsched._records import JobInfo, JobStatus, ShutdownReport, Stats
@@ -42,6 +44,15 @@ class Scheduler(concurrent.futures.Executor):
         clock: an object with ``now()``; None means ``time.monotonic``. See ``threadsched.testing.FakeClock``.
         name: what the threads are called: NAME_0, NAME_1, ...
         queue: ``"lazy"``, a heap that cancels in O(1), or ``"indexed"``, a sorted list that removes at once.
+        max_pending: how many jobs may be pending, an int above 0: delayed, ready, held back and in backoff, but not
+            running. None means any number. A retry goes back without asking, so the count may exceed it by as many as
+            run.
+        on_full: what a submission does that finds ``max_pending`` jobs. ``"block"``: it waits, first come, first
+            served, for ``submit_timeout`` at most; on a worker of this scheduler it raises instead. ``"reject"``: it
+            raises QueueFullError. ``"drop_oldest"``: the job that has been in the queue longest is cancelled.
+            ``"drop_lowest"``: the one that the policy ranks last is, which may be the new one; needs
+            ``queue="indexed"``. ``"caller_runs"``: the task runs on the submitting thread, if it could start at once;
+            else QueueFullError. A dropped job's ``result()`` raises JobDroppedError.
         history: how many ended jobs ``status_of`` and ``snapshot`` remember, without results; 0 means none.
         on_error: called as ``on_error(job, error)`` for every job that ends FAILED, on the thread that ended it.
         initializer: called with ``initargs`` on each worker before its first job. If it raises, the scheduler is
@@ -51,7 +62,8 @@ class Scheduler(concurrent.futures.Executor):
 
     Raises:
         TypeError: an argument of another type (a bool is not a number).
-        ValueError: a number out of range, or an unknown ``queue``.
+        ValueError: a number out of range, an unknown ``queue`` or ``on_full``, or ``"drop_lowest"`` without
+            ``queue="indexed"``.
 
     Thread safety: every method from any thread, from inside a job, and, where it does not wait, from a signal handler
     or a finalizer.
@@ -65,6 +77,8 @@ class Scheduler(concurrent.futures.Executor):
         clock: Clock | None = None,
         name: str = "threadsched",
         queue: Literal["lazy", "indexed"] = "lazy",
+        max_pending: int | None = None,
+        on_full: Literal["block", "reject", "drop_oldest", "drop_lowest", "caller_runs"] = "block",
         history: int = 1000,
         on_error: Callable[[Job[Any], BaseException], object] | None = None,
         initializer: Callable[..., object] | None = None,
@@ -74,6 +88,7 @@ class Scheduler(concurrent.futures.Executor):
         for what, hook in (("on_error", on_error), ("initializer", initializer)):
             if hook is not None and not callable(hook):
                 raise TypeError(f"{what} must be a callable, not {_numbers.describe(hook)}")
+        gate = make_gate(max_pending, on_full, queue)
         self._runtime = Runtime(
             width=_default_workers() if workers is None else _numbers.count("workers", workers, least=1),
             ranking=Ranking(PriorityPolicy() if policy is None else policy),
@@ -85,6 +100,7 @@ class Scheduler(concurrent.futures.Executor):
             initializer=None if initializer is None else _bind(initializer, initargs),
             exit_timeout=_numbers.seconds("exit_timeout", exit_timeout),
         )
+        self._runtime.core.gate = gate
         if isinstance(clock, VirtualClock):
             clock.attach(self._runtime)
         _exit.watch_over(self._runtime)
@@ -101,13 +117,48 @@ class Scheduler(concurrent.futures.Executor):
             TypeError: ``fn`` is not callable, or is a coroutine function.
             SchedulerClosedError: after ``shutdown``. It is a RuntimeError.
             BrokenSchedulerError: an initializer failed.
+            QueueFullError: ``max_pending`` jobs are pending, and ``on_full`` says so.
             RuntimeError: no worker could be started; the job is not queued then.
 
-        Thread safety: any thread, a job, a signal handler, a finalizer. Never blocks for longer than the lock is held.
+        Thread safety: any thread, a job, a signal handler, a finalizer. Blocks for longer than the lock is held
+            only with ``max_pending`` and ``on_full="block"``; never on a worker of this scheduler nor where it
+            interrupted the scheduler itself.
 
         Cost: O(log n) in the pending jobs.
         """
         return self._runtime.submit(fn, args, kwargs, DEFAULTS)
+
+    def map(
+        self,
+        fn: Callable[..., T],
+        *iterables: Iterable[Any],
+        timeout: Seconds | None = None,
+        chunksize: int = 1,
+        buffersize: int | None = None,
+    ) -> Iterator[T]:
+        """Submit ``fn`` for each input and return an iterator over the results, in the order of the input.
+
+        A task's error is raised in its place and ends the iterator. When the iterator ends, is closed or dropped, the
+        jobs that have not started are cancelled. An error of the input comes after the results before it, if the call
+        of ``map`` itself did not meet it. Where the queue is full and the submission may not wait (a worker, or another
+        rule than "block"), reading ahead stops until a result was taken.
+
+        Args:
+            fn: the task; it gets one item of each iterable, up to the shortest.
+            iterables: the inputs; an infinite one needs ``buffersize``.
+            timeout: real seconds from this call within which each result must be there; None waits for ever.
+            chunksize: accepted for the sake of other executors, an int above 0, and ignored.
+            buffersize: how many jobs may be submitted whose results were not taken yet, an int above 0; None submits
+                all at once.
+
+        Raises:
+            TypeError, ValueError: an argument that is none of these.
+            TimeoutError: from the iterator, which has then ended.
+            QueueFullError: there is no place for the very next job, and none of this map's is to come.
+
+        Thread safety: the iterator is for one thread at a time. Cost: O(1) jobs for each result.
+        """
+        return map_over(self.submit, fn, iterables, timeout, chunksize, buffersize)
 
     def options(self, **options: Unpack[JobOptions]) -> Submitter:
         """Return an executor that submits to this scheduler with these job options.
@@ -121,6 +172,10 @@ class Scheduler(concurrent.futures.Executor):
         - ``retries``: extra starts allowed after a failure, an int of at least 0, the default.
         - ``backoff``: the pause before the first retry in seconds (0.01 by default), doubled for each further one.
         - ``retry``: a :class:`Retry`, which says more; not together with ``retries`` or ``backoff``.
+        - ``deadline``: seconds after the submission, or a ``timedelta``; orders under :class:`DeadlinePolicy` and does
+          nothing else.
+        - ``submit_timeout``: real seconds that the submission may wait for a place in a full queue; None, the default,
+          means as long as it takes, 0 not to wait. Without effect where it would not wait at all.
         - ``context``: whether the task sees the submitter's context variables, True by default; False gives it an
           empty context.
 
@@ -187,6 +242,35 @@ class Scheduler(concurrent.futures.Executor):
     def start(self) -> None:
         """Start the workers now rather than at the first submission; raises as ``submit`` does."""
         self._runtime.man()
+
+    def pause(self) -> None:
+        """Start nothing any more; what runs goes on, timers go on, and submissions are accepted.
+
+        Works before the workers have started. Pausing twice is pausing once; a closed scheduler cannot be paused, and
+        ``shutdown`` lifts a pause. ``job.explain()`` says so.
+        """
+        self._runtime.pause()
+
+    def resume(self) -> None:
+        """Lift a pause: what became due meanwhile starts now, in the policy's order. Harmless without a pause."""
+        self._runtime.resume()
+
+    def wait_below(self, pending: int, timeout: Seconds | None = None) -> bool:
+        """Wait until fewer than ``pending`` jobs are pending; for producers that pace themselves.
+
+        Args:
+            pending: an int above 0; 1 waits for an empty queue. What runs does not count.
+            timeout: real seconds to wait at most; None waits for ever, 0 does not wait.
+
+        Returns:
+            True if there was such a moment during this call; False if the time ran out.
+
+        Raises:
+            TypeError, ValueError: an argument that is none of these.
+            RuntimeError: called by code that interrupted the scheduler itself on this thread.
+        """
+        limit = None if timeout is None else _numbers.seconds("timeout", timeout)
+        return self._runtime.wait_below(_numbers.count("pending", pending, least=1), limit)
 
     def wait_idle(self, timeout: float | None = None) -> bool:
         """Wait until nothing is pending and nothing runs, delayed jobs and retries included.
@@ -282,6 +366,17 @@ class Submitter(concurrent.futures.Executor):
             DuplicateJobError: the ``id`` belongs to a live or remembered job. It is a ValueError.
         """
         return self._runtime.submit(fn, args, kwargs, self._options)
+
+    def map(
+        self,
+        fn: Callable[..., T],
+        *iterables: Iterable[Any],
+        timeout: Seconds | None = None,
+        chunksize: int = 1,
+        buffersize: int | None = None,
+    ) -> Iterator[T]:
+        """Submit ``fn`` for each input with these options; as ``Scheduler.map``."""
+        return map_over(self.submit, fn, iterables, timeout, chunksize, buffersize)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Do nothing: shut the scheduler down instead."""

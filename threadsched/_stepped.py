@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import concurrent.futures
-from collections.abc import Callable
-from typing import Any, NamedTuple, ParamSpec, TypeVar, Unpack
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Literal, NamedTuple, ParamSpec, TypeVar, Unpack
 
-from threadsched import _exit, _inspect, _numbers, _worker
+from threadsched import _exit, _inspect, _numbers, _outcome, _worker
 from threadsched._clock import Clock
 from threadsched._core import DRAINS
 from threadsched._fake_clock import FakeClock
+from threadsched._gate import make_gate
 from threadsched._heap import STRUCTURES
 from threadsched._job import Job
+from threadsched._map import map_over
 from threadsched._options import DEFAULTS, JobOptions, Seconds, make_options
 from threadsched._policy import OrderingPolicy, PriorityPolicy, Ranking
 from threadsched._records import JobStatus, ShutdownReport, Stats
@@ -44,6 +46,8 @@ class StepScheduler(concurrent.futures.Executor):
         clock: as for ``Scheduler``; None makes a :class:`FakeClock`, found as ``clock``.
         queue: as for ``Scheduler``.
         history: as for ``Scheduler``.
+        max_pending: as for ``Scheduler``.
+        on_full: as for ``Scheduler``, but not ``"block"``, which nobody could end: ``"reject"`` is the default.
 
     Thread safety: ``submit`` and ``cancel`` from anywhere; ``tick`` and ``drain`` from one thread.
     """
@@ -56,6 +60,8 @@ class StepScheduler(concurrent.futures.Executor):
         clock: Clock | None = None,
         queue: str = "lazy",
         history: int = 1000,
+        max_pending: int | None = None,
+        on_full: Literal["reject", "drop_oldest", "drop_lowest", "caller_runs"] = "reject",
     ) -> None:
         self.clock: Clock = FakeClock() if clock is None else checked_clock(clock)
         width = _numbers.count("workers", workers, least=1)
@@ -68,6 +74,7 @@ class StepScheduler(concurrent.futures.Executor):
             history=_numbers.count("history", history),
             stepped=True,
         )
+        self._runtime.core.gate = make_gate(max_pending, on_full, queue, stepped=True)
         self._slots = [_worker.Worker(self._runtime, number) for number in range(width)]
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Job[T]:
@@ -77,6 +84,25 @@ class StepScheduler(concurrent.futures.Executor):
     def options(self, **options: Unpack[JobOptions]) -> Submitter:
         """Return an executor with these job options; as ``Scheduler.options``."""
         return Submitter(self._runtime, make_options(dict(options)))
+
+    def map(
+        self,
+        fn: Callable[..., T],
+        *iterables: Iterable[Any],
+        timeout: Seconds | None = None,
+        chunksize: int = 1,
+        buffersize: int | None = None,
+    ) -> Iterator[T]:
+        """Submit a job for each input; as ``Scheduler.map``. Tick before you ask the iterator for a result."""
+        return map_over(self.submit, fn, iterables, timeout, chunksize, buffersize)
+
+    def pause(self) -> None:
+        """Start nothing in further ticks; what is due is still promoted."""
+        self._runtime.pause()
+
+    def resume(self) -> None:
+        """Lift a pause."""
+        self._runtime.resume()
 
     def cancel(self, job_id: int | str) -> bool:
         """Cancel a pending job; True only if this call did."""
@@ -127,9 +153,9 @@ class StepScheduler(concurrent.futures.Executor):
                 job = runtime.core.claim(now, slot)
             if job is None:
                 break
-            self._run(slot, job)
+            _outcome.run_attempt(runtime, slot, job)
             ran.append(Ran(slot.number, job.id, job.status))
-            job = None  # see _run
+            job = None  # a failed one's traceback may know this frame
         runtime.log_faults()
         return ran
 
@@ -149,19 +175,3 @@ class StepScheduler(concurrent.futures.Executor):
             ran += self.tick()
             advance(step)
         return ran
-
-    def _run(self, slot: _worker.Worker, job: Job[Any]) -> None:
-        runtime = self._runtime
-        held = fn, args, kwargs, _ = job._fn, job._args, job._kwargs, job._context
-        outcome: BaseException | None = None
-        with _worker.on_slot(slot, job):
-            try:
-                result = _worker.run_task(fn, args, kwargs, _worker.own_context(job))
-            except BaseException as error:  # as on a worker: that job's failure alone
-                outcome = error
-        if outcome is None:
-            runtime.finish(job, result, job.name)
-        else:
-            runtime.attempt_failed(job, outcome)
-        # The error's traceback knows this frame: what it keeps would be kept for as long as the error.
-        del held, fn, args, kwargs, outcome, job

@@ -11,6 +11,7 @@ from time import monotonic
 from typing import Any
 
 from threadsched import _locks
+from threadsched._gate import Gate
 from threadsched._job import Job
 from threadsched._locks import holds, make_token, sleep_on, step_aside
 from threadsched._shared import Shared
@@ -69,6 +70,24 @@ class Waiting(Shared):
                 return True
             self.idle_waiters.append(token)
         return self._wait_on(token, self.idle_waiters, timeout)
+
+    def wait_below(self, pending: int, timeout: float | None) -> bool:
+        """Sleep until fewer than ``pending`` jobs are pending."""
+        token = make_token()
+        with self.lock:
+            core = self.core
+            if len(core.pending) < pending:
+                return True
+            gate = core.gate = core.gate or Gate(None)
+            gate.wanted[token] = pending
+            gate.below.append(token)
+        try:
+            return self._wait_on(token, gate.below, timeout)
+        finally:
+            with self.lock:
+                gate.wanted.pop(token, None)
+                if gate.limit is None and not gate.below:
+                    core.gate = None  # nobody pays for it any more
 
     def wait_left(self, timeout: float | None) -> bool:
         """Sleep until every worker has left."""
