@@ -3,6 +3,7 @@
 from threadsched._clock import Clock
 from threadsched._errors import (
     BrokenSchedulerError,
+    DependencyError,
     DuplicateJobError,
     IllegalMoveError,
     InterpreterExitRuntimeError,
@@ -24,6 +25,7 @@ __all__ = [
     "BeforePolicy",
     "BrokenSchedulerError",
     "Clock",
+    "DependencyError",
     "DuplicateJobError",
     "FifoPolicy",
     "IllegalMoveError",

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import difflib
+from collections.abc import Iterable
+from concurrent.futures import Future
 from datetime import timedelta
-from typing import TypedDict
+from typing import Any, TypedDict
 
 from threadsched import _numbers
 from threadsched._retry import Retry
@@ -25,12 +28,14 @@ class JobOptions(TypedDict, total=False):
     backoff: Seconds
     retry: Retry | None
     context: bool
+    after: Future[Any] | Iterable[Future[Any]] | None
+    after_any_outcome: bool
 
 
 class Options:
     """Checked options; immutable, and one object for any number of jobs, so a plain job pays for none of them."""
 
-    __slots__ = ("context", "delay", "id", "name", "priority", "retry")
+    __slots__ = ("after", "after_any_outcome", "bare", "context", "delay", "id", "name", "priority", "retry")
 
     def __init__(
         self,
@@ -43,6 +48,8 @@ class Options:
         backoff: object = _UNSET,
         retry: object = None,
         context: object = True,
+        after: object = None,
+        after_any_outcome: object = False,
     ) -> None:
         self.id = None if id is None else _numbers.text("id", id)
         self.name = None if name is None else _numbers.text("name", name)
@@ -50,6 +57,14 @@ class Options:
         self.priority = _numbers.real("priority", priority)
         self.context = _numbers.flag("context", context)
         self.retry = _checked_retry(retries, backoff, retry)
+        self.after: tuple[Future[Any], ...] = ()
+        self.after_any_outcome = _numbers.flag("after_any_outcome", after_any_outcome)
+        self.bare: Options | None = None
+        """The same without parents: what a job with parents keeps, so that it does not keep them."""
+        parents = _checked_parents(after)
+        if parents:
+            self.bare = copy.copy(self)
+            self.after = parents
 
 
 def _checked_retry(retries: object, backoff: object, retry: object) -> Retry | None:
@@ -62,6 +77,22 @@ def _checked_retry(retries: object, backoff: object, retry: object) -> Retry | N
     checked_backoff = 0.01 if backoff is _UNSET else _numbers.seconds("backoff", backoff)
     allowed = 0 if retries is _UNSET else _numbers.count("retries", retries)
     return Retry(allowed, checked_backoff) if allowed else None
+
+
+def _checked_parents(after: object) -> tuple[Future[Any], ...]:
+    """Return the parents, each once; only their identity counts, so no method of theirs is called."""
+    if after is None:
+        return ()
+    if isinstance(after, Future):
+        return (after,)
+    if isinstance(after, str | bytes) or not isinstance(after, Iterable):
+        raise TypeError(f"after must be a future or several of them, not {_numbers.describe(after)}")
+    parents: dict[int, Future[Any]] = {}
+    for parent in after:
+        if not isinstance(parent, Future):
+            raise TypeError(f"after must hold concurrent.futures futures, not {_numbers.describe(parent)}")
+        parents.setdefault(id(parent), parent)
+    return tuple(parents.values())
 
 
 def make_options(given: dict[str, object]) -> Options:

@@ -11,8 +11,8 @@ import contextvars
 from types import FunctionType
 from typing import Any
 
-from threadsched import _inspect, _locks, _outcome
-from threadsched._job import Job
+from threadsched import _dependencies, _inspect, _locks, _outcome
+from threadsched._job import WAITING, Job
 from threadsched._locks import step_aside
 from threadsched._options import Options
 from threadsched._policy import BeforeRaisedError, OrderingPolicy, Ranking
@@ -41,6 +41,8 @@ class Runtime(Pool):
             _outcome.check_task(fn)
         context = copy_context() if options.context else None
         job: Job[Any] = Job(self, fn, args, kwargs or None, options, context or None, self.now())
+        if options.after:
+            _dependencies.attach(self, job, options)
         core = self.core
         while True:
             if not self.manned:
@@ -69,7 +71,7 @@ class Runtime(Pool):
                         core.reserve(job, options.id)
                     if core.enter(job, seq):
                         self._new_head_locked()
-                    elif self.idle or self.watch:
+                    elif (self.idle or self.watch) and job._place is not WAITING:
                         self._wake_locked()
                     # Linearization point of a submission: all before can be undone, nothing comes after.
                     core.pending[seq] = job
@@ -88,6 +90,8 @@ class Runtime(Pool):
         """Leave nothing behind of a submission that was broken off: its heap entry is dead, its id free again."""
         core = self.core
         core.entering = None
+        if job._place is WAITING:
+            core.waiting.pop(job._seq, None)
         if id is not None and core.named.get(id) is job and getattr(job, "_seq", None) not in core.pending:
             core.named.pop(id, None)
 
@@ -158,7 +162,9 @@ class Runtime(Pool):
         ready = len(core.ready)
         for _ in range(min(max(moved, 1), ready)):
             self._wake_locked()
-        if len(core.delayed) and not self.watch and self.idle:
+        # What a rule let go may be due before the alarm that is set.
+        if len(core.delayed) and (core.released or (not self.watch and self.idle)):
+            core.released = False
             self._new_head_locked()
 
     def _rest_locked(self, worker: Worker, now: float) -> None:
@@ -170,7 +176,8 @@ class Runtime(Pool):
                 worker.order = LEAVE
                 self._wake_all_locked()
                 return
-            if not self.clearing and core.drain != "all" and (core.drain == "none" or len(core.delayed)):
+            unclear = core.drain == "none" or len(core.delayed) or (core.waiting and self.cleared != core.drain)
+            if not self.clearing and core.drain != "all" and unclear:
                 worker.order = CLEAR
                 return
         due = core.next_due()
