@@ -32,7 +32,7 @@ from concurrent.futures import CancelledError, Future
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from threadsched import _numbers
-from threadsched._core import Core
+from threadsched._core import Core, Rule
 from threadsched._errors import DependencyError, InvariantError
 from threadsched._job import DELAYED, READY, WAITING, Job
 from threadsched._records import JobStatus, Reason
@@ -103,7 +103,7 @@ def _error_for(job: Job[Any], end: End) -> DependencyError:
     return error
 
 
-class Parents:
+class Parents(Rule):
     """The rule of a dependent: it may enter its queue once no parent is open."""
 
     __slots__ = ("any_outcome", "core", "doomed", "foreign", "own")
@@ -183,7 +183,7 @@ class Parents:
             self.core.outbox.append((None, foreign))  # may be the last references: dropped outside of the lock
 
 
-class Dependents:
+class Dependents(Rule):
     """The rule of a parent: it tells those who wait for it when it has ended for good. Holds nothing back."""
 
     __slots__ = ("core", "waiting")
