@@ -296,7 +296,8 @@ class Core:
         None means that this call did not cancel it. O(1) amortised with the lazy structure, O(log n) with the other.
         """
         pending = self.pending
-        spoils = (job._fn, job._args, job._kwargs, job._context)
+        attached = job._attached
+        spoils = (job._fn, job._args, job._kwargs, job._context, attached and attached.error)
         try:
             # Linearization point of a cancel.
             if pending.pop(job._seq, None) is None:
@@ -310,7 +311,8 @@ class Core:
             raise
         self.cancelled += 1
         self._remember(job, JobStatus.CANCELLED, None)
-        if job._attached is not None:
+        if attached is not None:
+            attached.error = None
             self._tell_rules(job, now)
         self.sweep()
         return spoils

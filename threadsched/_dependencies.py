@@ -318,8 +318,6 @@ def attach(runtime: Runtime, job: Job[Any], options: Options) -> None:
             rule.own[parent._seq] = parent
         else:
             rule.foreign[id(parent)] = (parent, _teller(runtime, parent))
-    if options.bare is not None:
-        job._options = options.bare  # the job, and later its record, must not keep the parents alive
     # First of the rules: while a parent is open, no other has to be asked.
     attached = job._attach()
     attached.rules = (rule, *attached.rules)

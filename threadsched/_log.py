@@ -7,6 +7,7 @@ anywhere.
 from __future__ import annotations
 
 import logging
+from types import TracebackType
 
 logger = logging.getLogger("threadsched")
 
@@ -23,6 +24,12 @@ def report(level: int, message: str, *args: object, error: BaseException | None 
             logger.log(level, message, *args)
         except Exception:  # a handler that raises must not cost a worker its life
             return
+
+
+def traceback_of(error: BaseException) -> TracebackType | None:
+    """Return an exception's traceback past whatever its class does with attributes."""
+    trace: TracebackType | None = BaseException.__dict__["__traceback__"].__get__(error)
+    return trace
 
 
 def describe_error(error: BaseException) -> str:

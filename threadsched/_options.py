@@ -32,10 +32,13 @@ class JobOptions(TypedDict, total=False):
     after_any_outcome: bool
 
 
+DEFAULTS: Options = None  # type: ignore[assignment]  # made below, and asked for by the first of them
+
+
 class Options:
     """Checked options; immutable, and one object for any number of jobs, so a plain job pays for none of them."""
 
-    __slots__ = ("after", "after_any_outcome", "bare", "context", "delay", "id", "name", "priority", "retry")
+    __slots__ = ("after", "after_any_outcome", "context", "delay", "id", "lasting", "name", "priority", "retry")
 
     def __init__(
         self,
@@ -59,11 +62,15 @@ class Options:
         self.retry = _checked_retry(retries, backoff, retry)
         self.after: tuple[Future[Any], ...] = ()
         self.after_any_outcome = _numbers.flag("after_any_outcome", after_any_outcome)
-        self.bare: Options | None = None
-        """The same without parents: what a job with parents keeps, so that it does not keep them."""
+        # What a job keeps: if nothing in here outlasts the submission, the defaults, so that a million jobs with a
+        # delay of their own do not keep a million of these.
+        plain = self.id is None and self.name is None and self.retry is None
+        self.lasting: Options = DEFAULTS if plain and DEFAULTS is not None else self
         parents = _checked_parents(after)
         if parents:
-            self.bare = copy.copy(self)
+            if self.lasting is self:
+                self.lasting = copy.copy(self)  # a job must not keep its parents, nor must its record
+                self.lasting.lasting = self.lasting
             self.after = parents
 
 

@@ -18,7 +18,7 @@ from threadsched._options import Options
 from threadsched._policy import BeforeRaisedError, OrderingPolicy, Ranking
 from threadsched._pool import Pool
 from threadsched._records import JobInfo, Reason
-from threadsched._worker import CLEAR, CONDITION, IDLE, LEAVE, OUTBOX, TELL, WATCH, Worker
+from threadsched._worker import AGAIN, CLEAR, CONDITION, IDLE, LEAVE, OUTBOX, TELL, WATCH, Worker
 
 copy_context = contextvars.copy_context
 
@@ -52,6 +52,7 @@ class Runtime(Pool):
                 seq = 0
             else:
                 with self.lock:
+                    ranking.refuse_in_before()
                     seq = job._seq = next(core.numbers)  # a policy of the user's may look at job.seq
             job._key = ranking.key_of(job)
             if self.mark is not None:
@@ -105,6 +106,7 @@ class Runtime(Pool):
             for job in missing:
                 keys[job._seq] = ranking.key_of(job)
             with self.lock:
+                self.core.ranking.refuse_in_before()
                 missing = self.core.rerank(ranking, keys)
             if not missing:
                 break
@@ -150,6 +152,10 @@ class Runtime(Pool):
                     if self.turn_waiters:
                         _locks.release_all(self.turn_waiters)
                     return job
+                if settled is not None:
+                    self._settled_locked()
+                    worker.order = AGAIN
+                    return None
                 self._rest_locked(worker, now)
                 return None
             finally:
@@ -207,6 +213,7 @@ class Runtime(Pool):
         """
         now = self.read_clock()
         with self.lock:
+            self.core.ranking.refuse_in_before()
             if drain == "due" and self.core.drain == "all":
                 self.due_until = now  # what was due by now still runs
             self.core.close(drain)

@@ -159,7 +159,10 @@ class Scheduler(concurrent.futures.Executor):
         return runtime.cancel_batch(jobs)
 
     def status_of(self, job_id: int | str) -> JobStatus | None:
-        """Return the status of a live or remembered job; None if it is not known. O(1)."""
+        """Return the status of a live or remembered job; None if it is not known.
+
+        Cost: O(1) for a live job and for an id of the user's; O(history) for the number of one that has ended.
+        """
         known = checked_id(job_id)
         with self._runtime.lock:
             return self._runtime.core.status_of(known)

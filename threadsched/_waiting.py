@@ -113,6 +113,8 @@ class Waiting(Shared):
         worker = current_worker()
         if worker is None or worker.job is not job:
             raise RuntimeError(f"{job!r} can sleep inside its own task only")
+        if self.stepped and self.virtual:
+            raise RuntimeError(f"{job!r} cannot sleep in a stepped scheduler: nobody could move its clock meanwhile")
         until = self.read_clock() + seconds
         while not job.cancel_requested:
             left = until - self.read_clock()
@@ -141,7 +143,7 @@ class Waiting(Shared):
         due = self.core.next_due()
         return (
             asleep >= len(self.launched)
-            and not len(self.core.ready)
+            and (self.core.halted or not len(self.core.ready))
             and (due is None or due > now)
             and not self.core.outbox
             and all(until > now for until in self.sleepers.values())
