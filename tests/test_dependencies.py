@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import pickle
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from datetime import timedelta
@@ -9,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.dependency_fields import FIELDS, Boom, Field, Told, boom
+from tests.dependency_fields import FIELDS, PATIENCE, Boom, Field, Told, boom
 from tests.support import exhaustive
 from threadsched import DependencyError, FifoPolicy, Job, JobStatus, Scheduler, ThreadschedError, current_job
 from threadsched.testing import StepScheduler
@@ -220,16 +221,20 @@ def test_time_and_parents_both_have_to_be_met(field: Field, first: str):
 
 
 def test_released_job_is_not_late_behind_a_later_alarm():
-    """A job whose parent ends on a busy pool starts at its own time, though the sleeping leader watches a later one."""
-    field = Field("threaded-lazy", workers=2)
-    parent: Future[int] = Future()
-    field.scheduler.options(delay=100).submit(int)
-    job = field.scheduler.options(after=parent, delay=5).submit(field.clock.now)
-    field.go()
-    parent.set_result(1)
-    field.go(5)
-    assert job.result(0) == 5
-    field.close()
+    """The sleeping leader's alarm is set anew for a job that a busy worker let go; in real time, so on its own."""
+    scheduler = Scheduler(2)
+    gate, started, free = threading.Event(), threading.Event(), threading.Event()
+    scheduler.options(delay=100).submit(int)  # what the leader sleeps for
+    parent = scheduler.submit(lambda: (started.set(), gate.wait(PATIENCE)))
+    assert started.wait(PATIENCE)
+    # Let go together: the worker that ends the parent takes the first, and nobody is ready for another to wake to.
+    busy = scheduler.options(after=parent).submit(free.wait, 20)
+    job = scheduler.options(after=parent, delay=0.3).submit(lambda: 7)
+    gate.set()
+    assert job.result(PATIENCE) == 7
+    free.set()
+    assert busy.result(PATIENCE)
+    scheduler.shutdown(drain="none")
 
 
 def test_all_parents_have_to_be_done(field: Field):

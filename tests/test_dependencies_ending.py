@@ -337,6 +337,7 @@ def test_fork_cancels_dependents_with_the_rest():
         if child == 0:
             assert job.cancelled() and other.cancelled() and parent.cancelled()
             assert scheduler.stats().waiting == 0
+            assert job._attached.rules == parent._attached.rules == ()  # and keep nobody alive
             foreign.set_result(1)
             late = scheduler.options(after=parent).submit(int)
             assert late.cancelled(), late
@@ -550,6 +551,19 @@ def test_end_of_a_foreign_parent_inside_the_lock():
     with pytest.raises(DependencyError):
         fallen.result(5)
     scheduler.shutdown()
+
+
+def test_stepped_scheduler_takes_up_what_a_handler_left():
+    """In the stepped scheduler it is the next tick that cancels whom such an end dooms."""
+    scheduler = StepScheduler()
+    bad: Future[int] = Future()
+    fallen = scheduler.options(after=bad).submit(int)
+    with scheduler._runtime.lock:
+        bad.set_exception(Boom())
+    assert fallen.status is PENDING
+    assert fallen.explain()[0].detail == "a parent did not end DONE: about to be cancelled"
+    assert scheduler.tick() == []
+    assert fallen.status is CANCELLED
 
 
 # ---------------------------------------------------------------- the audit
