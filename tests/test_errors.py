@@ -24,6 +24,7 @@ PARENTS = {
     "WorkerDiedError": RuntimeError,
     "IllegalMoveError": concurrent.futures.InvalidStateError,
     "JobStoppedError": concurrent.futures.CancelledError,
+    "DependencyError": concurrent.futures.CancelledError,
     "InvariantError": AssertionError,
     "RetryAfter": Exception,
     "ThreadschedError": Exception,

@@ -29,6 +29,7 @@ LAYERS = (
     "_heap",
     "_gate",
     "_core",
+    "_dependencies",
     "_worker",
     "_outcome",
     "_shared",

@@ -3,6 +3,7 @@
 from threadsched._clock import Clock
 from threadsched._errors import (
     BrokenSchedulerError,
+    DependencyError,
     DuplicateJobError,
     IllegalMoveError,
     InterpreterExitRuntimeError,
@@ -37,6 +38,7 @@ __all__ = [
     "BrokenSchedulerError",
     "Clock",
     "DeadlinePolicy",
+    "DependencyError",
     "DuplicateJobError",
     "FifoPolicy",
     "IllegalMoveError",

@@ -89,8 +89,8 @@ class Core:
         self.running: dict[int, Job[Any]] = {}
         self.waiting: dict[int, Job[Any]] = {}  # those of the pending that a rule holds back
         self.released = False  # since the runtime last looked, a rule let a job go: somebody must wake up
-        # What is to be done outside the lock: a cancelled job whose watchers must still be told, or (job, reason) to
-        # cancel a job for.
+        # What is to be done outside the lock: a cancelled job whose watchers must still be told, (job, reason) to
+        # cancel a job for, or (None, spoils) to drop. Appended by anybody who holds the lock, taken off at the front.
         self.outbox: deque[Any] = deque()
         self.named: dict[str, Job[Any]] = {}  # the live jobs with an id of the user's
         self.entering: Job[Any] | None = None  # has a queue entry and is not in the map yet: no sweep now
@@ -315,8 +315,12 @@ class Core:
             self.delayed.untidy = self.ready.untidy = True
 
     def _tell_rules(self, job: Job[Any], now: float) -> None:
-        for rule in job._attached.rules if job._attached is not None else ():
-            rule.ended(job, now)
+        try:
+            for rule in job._attached.rules if job._attached is not None else ():
+                rule.ended(job, now)
+        except BaseException:
+            self.ready.untidy = True  # Ctrl-C struck: those who wait for this job are looked at again
+            raise
 
     def fail(self, job: Job[Any], failure: Failure, error: str, now: float) -> bool:
         """RUNNING or PENDING → FAILED; False if the job is in neither map any more."""
@@ -420,6 +424,10 @@ class Core:
     def repair(self) -> None:
         """Rebuild both heaps from the map, after an exception struck inside a change. O(n)."""
         self.entering = None
+        for seq, job in list(self.waiting.items()):
+            if seq in self.pending and self._admitted(job):  # whom a rule was kept from releasing
+                self.waiting.pop(seq, None)
+                job._place = DELAYED
         self.delayed.rebuild(self._delayed_entries)
         self.rebuild_ready()
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from concurrent.futures import CancelledError
 from typing import Any
 
-from threadsched import _locks, _log, _numbers, _outcome
+from threadsched import _dependencies, _locks, _log, _numbers, _outcome
 from threadsched._errors import IllegalMoveError
 from threadsched._job import CANCELLED, DELAYED, Failure, Job
 from threadsched._locks import holds
@@ -78,6 +78,8 @@ class Ending(Waiting):
                 if attached is not None:
                     attached.error = None  # of an earlier attempt, with all that its traceback holds
                 self.run_callbacks(job)
+                if self.core.outbox:
+                    self.drain_outbox()  # jobs that depended on this one
             return won
 
     def attempt_failed(self, job: Job[Any], error: BaseException) -> None:
@@ -183,7 +185,10 @@ class Ending(Waiting):
         """``job.claim()``."""
         now = self.read_clock()
         with self.lock:
-            return self.core.claim_one(job, now)
+            won = self.core.claim_one(job, now)
+        if self.core.outbox:
+            self.drain_outbox()  # parents that it waited for
+        return won
 
     def settle_claimed(self, job: Job[Any], result: object, error: BaseException | None) -> None:
         """``set_result`` and ``set_exception``, for who claimed the job."""
@@ -199,10 +204,10 @@ class Ending(Waiting):
             raise IllegalMoveError(f"{job!r} was settled by somebody else")
 
     def drain_outbox(self) -> None:
-        """Tell the watchers of cancelled jobs.
+        """Cancel whom a parent's end dooms, tell the watchers of cancelled jobs, drop what was left to drop.
 
-        Each job stays in the outbox until it is told, so that an interrupt in between loses nothing; workers drain it
-        too.
+        Each entry stays in the outbox until it is dealt with, so that an interrupt in between loses nothing; workers
+        drain it too.
         """
         outbox = self.core.outbox
         if outbox and holds(self.lock):
@@ -216,15 +221,17 @@ class Ending(Waiting):
                 item = outbox[0]
             except IndexError:
                 return
-            if type(item) is not Job:
-                self._cancel_now([item[0]], item[1])  # its own dependents join the outbox: no recursion
-            elif not self._tell_cancelled(item):
-                return
-            try:
-                outbox.remove(item)
-            except ValueError:  # somebody else told it at the same time
-                continue
             if type(item) is Job:
+                if not self._tell_cancelled(item):
+                    return
+            elif item[0] is not None:
+                self._cancel_now([item[0]], item[1])  # its own dependents join the outbox: no recursion
+            with self.lock:
+                # Entries leave at the front and under the lock alone: if it is not there, somebody else was faster.
+                mine = bool(outbox) and outbox[0] is item
+                if mine:
+                    outbox.popleft()
+            if mine and type(item) is Job:
                 self.run_callbacks(item)
 
     def _tell_cancelled(self, job: Job[Any]) -> bool:
@@ -287,9 +294,11 @@ class Ending(Waiting):
                     return
                 self.clearing = True
                 jobs = list(self.core.pending.values())
+                waiting = _dependencies.given_up(self.core, mode, self.due_until)
             try:
                 if mode == "due":
                     jobs = [job for job in jobs if job._place is DELAYED and job._run_at > self.due_until]
+                jobs = waiting + jobs  # dependents before their parents; a second cancel does nothing
                 for start in range(0, len(jobs), BATCH):
                     self._give_up(jobs[start : start + BATCH], mode)
             finally:
@@ -297,8 +306,10 @@ class Ending(Waiting):
                     self.clearing = False
                     if self.core.closed:
                         self._wake_all_locked()
-            if self.core.drain == mode:
-                return
+            with self.lock:
+                if self.core.drain == mode:
+                    self.cleared = mode
+                    return
 
     def _give_up(self, jobs: list[Job[Any]], mode: str) -> None:
         if mode == "due":

@@ -62,6 +62,19 @@ class JobStoppedError(ThreadschedError, concurrent.futures.CancelledError):
     """
 
 
+class DependencyError(ThreadschedError, concurrent.futures.CancelledError):
+    """What ``result()`` of a job raises that was cancelled because a parent did not end DONE.
+
+    Its ``__cause__`` is the error at the bottom of it: what the parent failed with, or, where the parent fell in the
+    same way, what the first of them failed with. None if that one was merely cancelled.
+    """
+
+    parent: int | str | None = None
+    """The id of the parent that ended; None if it is a future without one."""
+    root: str = ""
+    """The first job of the chain that did not end DONE, in words."""
+
+
 class InvariantError(ThreadschedError, AssertionError):
     """Raised by ``Scheduler.check()`` when the bookkeeping contradicts itself, which is a bug of ours."""
 

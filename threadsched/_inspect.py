@@ -9,7 +9,7 @@ import sys
 import traceback
 from typing import TYPE_CHECKING, Any
 
-from threadsched import _log
+from threadsched import _dependencies, _log
 from threadsched._errors import InvariantError
 from threadsched._job import DELAYED, Job
 from threadsched._records import JobInfo, JobStatus, Reason, Stats
@@ -120,10 +120,15 @@ def explain(runtime: Runtime, job: Job[Any]) -> list[Reason]:
     if info.status is JobStatus.RUNNING:
         return [Reason("running", f"attempt {info.attempts} runs on {info.worker or 'its claimer'}")]
     if info.status.ended:
-        return [Reason("ended", f"ended {info.status.name}" + (f": {info.error}" if info.error else ""))]
-    if paused:
-        why = [Reason("paused", "the scheduler is paused")]
-        return why if not delayed else why + _delayed(info, now)
+        why = info.error
+        if info.status is JobStatus.CANCELLED and job._result is not None:
+            why = _log.describe_error(job._result)
+        return [Reason("ended", f"ended {info.status.name}" + (f": {why}" if why else ""))]
+    reasons = [Reason("paused", "the scheduler is paused")] if paused else []
+    held = _dependencies.reasons(runtime, job)
+    if held or paused:
+        early = _delayed(info, now) if info.run_at > now else []
+        return reasons + early + held
     if halted:
         return [Reason("queued", "the scheduler was told to give up what is pending")]
     if delayed:
@@ -143,6 +148,7 @@ def check(runtime: Runtime) -> None:
     """Audit every invariant of core and pool; InvariantError on the first broken one."""
     with runtime.lock:
         runtime.core.check_invariants()
+        _dependencies.audit(runtime.core)
         tokens = runtime.idle + runtime.watch
         ours = {id(worker.token) for worker in runtime.workers.values()}
         problem = None

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import difflib
+from collections.abc import Iterable
+from concurrent.futures import Future
 from datetime import timedelta
-from typing import TypedDict
+from typing import Any, TypedDict
 
 from threadsched import _numbers
 from threadsched._retry import Retry
@@ -27,6 +30,8 @@ class JobOptions(TypedDict, total=False):
     deadline: Seconds | None
     submit_timeout: Seconds | None
     context: bool
+    after: Future[Any] | Iterable[Future[Any]] | None
+    after_any_outcome: bool
 
 
 DEFAULTS: Options = None  # type: ignore[assignment]  # made below, and asked for by the first of them
@@ -35,7 +40,19 @@ DEFAULTS: Options = None  # type: ignore[assignment]  # made below, and asked fo
 class Options:
     """Checked options; immutable, and one object for any number of jobs, so a plain job pays for none of them."""
 
-    __slots__ = ("context", "deadline", "delay", "id", "lasting", "name", "priority", "retry", "submit_timeout")
+    __slots__ = (
+        "after",
+        "after_any_outcome",
+        "context",
+        "deadline",
+        "delay",
+        "id",
+        "lasting",
+        "name",
+        "priority",
+        "retry",
+        "submit_timeout",
+    )
 
     def __init__(
         self,
@@ -50,6 +67,8 @@ class Options:
         deadline: object = None,
         submit_timeout: object = None,
         context: object = True,
+        after: object = None,
+        after_any_outcome: object = False,
     ) -> None:
         self.id = None if id is None else _numbers.text("id", id)
         self.name = None if name is None else _numbers.text("name", name)
@@ -59,10 +78,18 @@ class Options:
         self.deadline = None if deadline is None else _numbers.seconds("deadline", deadline)
         self.submit_timeout = None if submit_timeout is None else _numbers.seconds("submit_timeout", submit_timeout)
         self.retry = _checked_retry(retries, backoff, retry)
+        self.after: tuple[Future[Any], ...] = ()
+        self.after_any_outcome = _numbers.flag("after_any_outcome", after_any_outcome)
         # What a job keeps: if nothing in here outlasts the submission, the defaults, so that a million jobs with a
         # delay of their own do not keep a million of these.
         plain = self.id is None and self.name is None and self.retry is None
         self.lasting: Options = DEFAULTS if plain and DEFAULTS is not None else self
+        parents = _checked_parents(after)
+        if parents:
+            if self.lasting is self:
+                self.lasting = copy.copy(self)  # a job must not keep its parents, nor must its record
+                self.lasting.lasting = self.lasting
+            self.after = parents
 
 
 def _checked_retry(retries: object, backoff: object, retry: object) -> Retry | None:
@@ -75,6 +102,22 @@ def _checked_retry(retries: object, backoff: object, retry: object) -> Retry | N
     checked_backoff = 0.01 if backoff is _UNSET else _numbers.seconds("backoff", backoff)
     allowed = 0 if retries is _UNSET else _numbers.count("retries", retries)
     return Retry(allowed, checked_backoff) if allowed else None
+
+
+def _checked_parents(after: object) -> tuple[Future[Any], ...]:
+    """Return the parents, each once; only their identity counts, so no method of theirs is called."""
+    if after is None:
+        return ()
+    if isinstance(after, Future):
+        return (after,)
+    if isinstance(after, str | bytes) or not isinstance(after, Iterable):
+        raise TypeError(f"after must be a future or several of them, not {_numbers.describe(after)}")
+    parents: dict[int, Future[Any]] = {}
+    for parent in after:
+        if not isinstance(parent, Future):
+            raise TypeError(f"after must hold concurrent.futures futures, not {_numbers.describe(parent)}")
+        parents.setdefault(id(parent), parent)
+    return tuple(parents.values())
 
 
 def make_options(given: dict[str, object]) -> Options:

@@ -192,4 +192,5 @@ def orphan(runtime: Pool, jobs: list[Job[Any]], own: Job[Any] | None) -> None:
         if attached is not None:
             attached.condition = None
             attached.callbacks.clear()
+            attached.rules = ()  # edges between jobs that are all gone
             _locks.release_all(attached.tokens)

@@ -11,7 +11,7 @@ import contextvars
 from types import FunctionType
 from typing import Any
 
-from threadsched import _full, _inspect, _locks, _outcome, _reorder
+from threadsched import _dependencies, _full, _inspect, _locks, _outcome, _reorder
 from threadsched._job import Job
 from threadsched._locks import step_aside
 from threadsched._options import Options
@@ -53,6 +53,8 @@ class Runtime(Pool):
                 _outcome.check_task(fn)
             context = copy_context() if options.context else None
             job = Job(self, fn, args, kwargs or None, options, context or None, self.now())
+            if options.after:
+                _dependencies.attach(self, job, options)
         core = self.core
         while True:
             if not self.manned:
@@ -85,7 +87,7 @@ class Runtime(Pool):
                         core.reserve(job, options.id)
                     if core.enter(job, seq):
                         self._new_head_locked()
-                    elif self.idle or self.watch:
+                    elif (self.idle or self.watch) and job._place is not WAITING:
                         self._wake_locked()
                     # Linearization point of a submission: all before can be undone, nothing comes after.
                     core.pending[seq] = job
@@ -170,7 +172,9 @@ class Runtime(Pool):
         ready = len(core.ready)
         for _ in range(min(max(moved, 1), ready)):
             self._wake_locked()
-        if len(core.delayed) and not self.watch and self.idle:
+        # What a rule let go may be due before the alarm that is set.
+        if len(core.delayed) and (core.released or (not self.watch and self.idle)):
+            core.released = False
             self._new_head_locked()
 
     def _rest_locked(self, worker: Worker, now: float) -> None:
@@ -182,7 +186,8 @@ class Runtime(Pool):
                 worker.order = LEAVE
                 self._wake_all_locked()
                 return
-            if not self.clearing and core.drain != "all" and (core.drain == "none" or len(core.delayed)):
+            unclear = core.drain == "none" or len(core.delayed) or (core.waiting and self.cleared != core.drain)
+            if not self.clearing and core.drain != "all" and unclear:
                 worker.order = CLEAR
                 return
         due = core.next_due()

@@ -178,6 +178,11 @@ class Scheduler(concurrent.futures.Executor):
           means as long as it takes, 0 not to wait. Without effect where it would not wait at all.
         - ``context``: whether the task sees the submitter's context variables, True by default; False gives it an
           empty context.
+        - ``after``: a future or an iterable of them, its *parents*: jobs of this scheduler, of another, or any
+          ``concurrent.futures.Future``. The job may start when its own time has come and every parent has ended DONE,
+          with its retries. A parent that ends otherwise cancels it with :class:`DependencyError`, and so its own
+          dependents. A parent that has ended already counts at once. None or no parents: it waits for nobody.
+        - ``after_any_outcome``: True lets the job run however its parents end; False by default.
 
         Raises:
             TypeError: an unknown option, or a value of another type.
@@ -365,7 +370,10 @@ class Submitter(concurrent.futures.Executor):
         Raises:
             DuplicateJobError: the ``id`` belongs to a live or remembered job. It is a ValueError.
         """
-        return self._runtime.submit(fn, args, kwargs, self._options)
+        job: Job[T] = self._runtime.submit(fn, args, kwargs, self._options)
+        if self._options.after:
+            self._runtime.drain_outbox()  # a parent that has failed already counts before anybody has the job
+        return job
 
     def map(
         self,

@@ -26,12 +26,14 @@ others sleep without a timeout, and an idle pool with nothing delayed makes no w
 from __future__ import annotations
 
 import logging
+import weakref
 from collections.abc import Callable
 from typing import Any, NoReturn
 
 from threadsched import _locks, _log
 from threadsched._clock import Clock, VirtualClock
 from threadsched._core import Core
+from threadsched._dependencies import ForeignParent
 from threadsched._errors import BrokenSchedulerError, InterpreterExitRuntimeError, SchedulerClosedError
 from threadsched._job import Job
 from threadsched._locks import make_waker
@@ -79,6 +81,9 @@ class Shared:
         self.sleepers: dict[Any, float] = {}  # token -> until when, of tasks in job.sleep()
         self.due_until = 0.0  # under drain="due": the reading when the door was closed
         self.clearing = False  # somebody is giving up what a shutdown leaves unstarted
+        self.cleared = "all"  # the mode for which that is done
+        # id(future) -> our callback on a parent that is no job of ours, while anybody holds it.
+        self.foreign: weakref.WeakValueDictionary[int, ForeignParent] = weakref.WeakValueDictionary()
         self.broken: BaseException | None = None
         self.exiting = False  # the door was closed by the interpreter's exit
         self.generation = 0  # one more in each child of a fork
@@ -131,7 +136,8 @@ class Shared:
         """A job ended: tell who waits for the last one, and wake a worker for what that let go."""
         if self.core.released:
             self.core.released = False
-            self._new_head_locked()
+            if len(self.core.delayed):
+                self._new_head_locked()
         if self.idle_waiters and not self.core.pending and not self.core.running:
             _locks.release_all(self.idle_waiters)
 

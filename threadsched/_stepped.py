@@ -144,6 +144,7 @@ class StepScheduler(concurrent.futures.Executor):
     def tick(self) -> list[Ran]:
         """Promote what is due, once, then run one ready job in each slot, in order; return what ran."""
         runtime = self._runtime
+        runtime.drain_outbox()
         now = runtime.read_clock()
         with runtime.lock:
             runtime.core.promote(now)
