@@ -12,7 +12,7 @@ from types import FunctionType
 from typing import Any
 
 from threadsched import _dependencies, _full, _inspect, _locks, _outcome, _reorder
-from threadsched._job import Job
+from threadsched._job import WAITING, Job
 from threadsched._locks import step_aside
 from threadsched._options import Options
 from threadsched._policy import BeforeRaisedError, OrderingPolicy
