@@ -101,24 +101,45 @@ def forget(runtime: Shared) -> None:
 
 def run_down(runtime: Runtime) -> None:
     """The interpreter exits: close, drain what is due, wait a bounded time, name what is stuck."""
-    global _exit_began
-    if _exit_began is None:
-        _exit_began = monotonic()
-    halfway, deadline = _exit_began + runtime.exit_timeout / 2, _exit_began + runtime.exit_timeout
-    runtime.exiting = True
-    runtime.close("due")
-    try:
+    named: list[bool] = []
+
+    def wait() -> None:
+        global _exit_began
+        if _exit_began is None:
+            _exit_began = monotonic()
+        runtime.exiting = True
+        runtime.close("due")
         runtime.give_up_rest()
-        left = runtime.wait_left(max(halfway - monotonic(), 0.0))
-        if not left:
+        if not runtime.wait_left(max(_exit_began + runtime.exit_timeout / 2 - monotonic(), 0.0)):
             ask_to_stop(runtime)
-            left = runtime.wait_left(max(deadline - monotonic(), 0.0))
+            runtime.wait_left(max(_exit_began + runtime.exit_timeout - monotonic(), 0.0))
+
+    def give_up() -> None:
+        runtime.exiting = True
+        if runtime.launched:
+            runtime.close("none")
+            runtime.give_up_rest()
+            if not named:
+                name_stuck(runtime)
+                named.append(True)
+
+    _despite_ctrl_c(wait, give_up, 20)
+
+
+def _despite_ctrl_c(first: Callable[[], None], then: Callable[[], None], presses: int) -> None:
+    """Call ``first``, then ``then``; a Ctrl-C breaks off the first, and has the second begun again.
+
+    Each level takes one interrupt, wherever it strikes inside, in the ``except`` clause of the level below too, so
+    that many of them leave no traceback of ours at exit. A loop would have a gap at its jump.
+    """
+    try:
+        if presses:
+            _despite_ctrl_c(first, then, presses - 1)
+        else:
+            first()
+            then()
     except KeyboardInterrupt:
-        left = False
-    if not left:
-        runtime.close("none")
-        runtime.give_up_rest()
-        name_stuck(runtime)
+        then()
 
 
 def ask_to_stop(runtime: Runtime) -> None:
