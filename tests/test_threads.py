@@ -300,8 +300,8 @@ def test_a_dead_worker_without_successor(starts: Starts, caplog: pytest.LogCaptu
     job = scheduler.submit(int, 7)
     assert isinstance(job.exception(PATIENCE), RuntimeError)
     assert scheduler.submit(int, 8).result(PATIENCE) == 8
-    assert "no successor" in caplog.text
     assert scheduler.shutdown(timeout=PATIENCE)
+    assert "no successor" in caplog.text
 
 
 @pytest.mark.stress
