@@ -300,11 +300,13 @@ def test_a_dead_worker_without_successor(starts: Starts, caplog: pytest.LogCaptu
     job = scheduler.submit(int, 7)
     assert isinstance(job.exception(PATIENCE), RuntimeError)
     assert scheduler.submit(int, 8).result(PATIENCE) == 8
-    assert "no successor" in caplog.text
     assert scheduler.shutdown(timeout=PATIENCE)
+    assert "no successor" in caplog.text
 
 
 @pytest.mark.stress
+# A strike may land in a finalizer that the collector happens to run on a worker: Python reports that, and goes on.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_exceptions_at_random_moments(caplog: pytest.LogCaptureFixture) -> None:
     """Under a rain of asynchronous exceptions every job ends, the pool keeps its width and its books stay right."""
     random = rng("threads:rain")
