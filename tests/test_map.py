@@ -121,6 +121,18 @@ def test_end_of_the_iterator_cancels_the_rest(how: str):
         s.check()
 
 
+@pytest.mark.parametrize("buffersize", [None, 3])
+def test_map_that_nobody_reads(buffersize: int | None):
+    """Dropped without being read, what was submitted runs, as under `Executor.map`."""
+    ran: list[int] = []
+    with Scheduler(1) as s:
+        with occupied(s):
+            s.map(ran.append, range(10), buffersize=buffersize)
+            gc.collect()
+        assert s.wait_idle(PATIENCE)
+    assert ran == list(range(buffersize or 10))
+
+
 def test_tim_06_bulk_with_a_limit():
     """Quick, blocked, quick on two workers: not before the limit, the quick ones done, the blocked not waited for.
 

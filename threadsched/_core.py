@@ -237,7 +237,7 @@ class Core:
                         for rule in job._attached.rules:
                             rule.started(job, now)
                     if self.gate is not None:
-                        self.gate.freed(len(pending))
+                        self.gate.freed(pending)
                     return job
         except BaseException:
             self._give_back(job)
@@ -275,7 +275,7 @@ class Core:
                 for rule in job._attached.rules:
                     rule.started(job, now)
             if self.gate is not None:
-                self.gate.freed(len(self.pending))
+                self.gate.freed(self.pending)
         except BaseException:
             self._give_back(job)
             raise
@@ -288,6 +288,8 @@ class Core:
         if job is not None and job._state == "PENDING":
             self.running.pop(job._seq, None)
             self.pending[job._seq] = job
+        if self.gate is not None:
+            self.gate.freed(self.pending)  # whatever the exception kept it from
 
     # ---------------------------------------------------------------- out
 
@@ -313,6 +315,8 @@ class Core:
         elif job._state == "PENDING":
             self.pending[job._seq] = job
             self.delayed.untidy = self.ready.untidy = True
+        if self.gate is not None:
+            self.gate.freed(self.pending)  # whatever the exception kept it from
 
     def _tell_rules(self, job: Job[Any], now: float) -> None:
         try:
@@ -331,11 +335,11 @@ class Core:
                     return False
                 self._left_queue(job)
             job._fail(failure, now)
+            if self.gate is not None:
+                self.gate.freed(self.pending)
         except BaseException:
             self._not_settled(job)
             raise
-        if self.gate is not None:
-            self.gate.freed(len(self.pending))
         self.failed += 1
         self._remember(job, JobStatus.FAILED, error)
         self._tell_rules(job, now)
@@ -385,6 +389,8 @@ class Core:
                 return None
             self._left_queue(job)
             job._cancel(name, now, reason)
+            if self.gate is not None:
+                self.gate.freed(pending)
         except BaseException:
             self._not_settled(job)
             raise
@@ -393,8 +399,6 @@ class Core:
             attached.error = None
             self._tell_rules(job, now)
         self._remember(job, JobStatus.CANCELLED, None)
-        if self.gate is not None:
-            self.gate.freed(len(pending))
         self.sweep()
         return spoils
 
@@ -642,7 +646,7 @@ def check_invariants(core: Core) -> None:
         if place is DELAYED:
             require(core.dead_delayed == len(entries) - len(live), "the count of dead delayed entries is off")
     if core.gate is not None:
-        core.gate.check_invariants(len(core.pending), closed=core.closed)
+        core.gate.check_invariants(core.pending, closed=core.closed)
     require(core.stale >= 0, "the count of stale entries is negative")
     require(min(core.done, core.failed, core.cancelled, core.retries) >= 0, "a counter is negative")
     require(len(core._ended) <= core.history, "the history is longer than it may be")

@@ -57,7 +57,7 @@ def make_room(runtime: Runtime, job: Job[Any], options: Options) -> Job[Any]:
                 continue  # somebody else took the place that the dropped job left
     except BaseException:
         with runtime.lock:
-            gate.withdraw(job, len(core.pending))
+            gate.withdraw(job, core.pending)
         raise
 
 
@@ -80,8 +80,8 @@ def wait_for_place(runtime: Runtime, gate: Gate, job: Job[Any], options: Options
     core = runtime.core
     while True:
         with runtime.lock:
-            gate.freed(len(core.pending))
-            if core.closed or gate.take(job, len(core.pending)):
+            gate.freed(core.pending)
+            if core.closed or gate.take(job, core.pending):
                 break  # in, or to be refused
             if deadline is not None and monotonic() >= deadline:
                 raise full(runtime, gate, f"no place became free within {timeout:g} s")
@@ -103,7 +103,7 @@ def drop(runtime: Runtime, gate: Gate, job: Job[Any], options: Options) -> bool:
             job._key = ranking.key_of(job)
         spoils: Spoils | None = None
         with runtime.lock:
-            if core.closed or gate.admits(job, len(core.pending)):
+            if core.closed or gate.admits(job, core.pending):
                 return False
             if by_rank and core.ranking is not ranking:
                 continue  # the key belongs to another order
@@ -128,7 +128,9 @@ def dropped(job: Job[Any], gate: Gate, policy: object) -> JobDroppedError:
 
 def oldest(core: Core) -> Job[Any] | None:
     """Return the job that has been in the queue longest; a retry counts from when it came back."""
-    return next(iter(core.pending.values()), None)
+    for job in core.pending.values():  # not next(iter(...)): nobody can break in between the two here
+        return job
+    return None
 
 
 def lowest(core: Core) -> Job[Any] | None:

@@ -16,6 +16,7 @@ A release is a hint, the grant is what counts. It is released first, so that an 
 
 from __future__ import annotations
 
+from collections.abc import Sized
 from typing import Any
 
 from threadsched import _numbers
@@ -35,6 +36,8 @@ RULES = (BLOCK, REJECT, DROP_OLDEST, DROP_LOWEST, CALLER_RUNS)
 class Gate:
     """The bound, the line before it, and those who wait for fewer pending jobs. Guarded by the scheduler's lock.
 
+    ``pending`` is the core's map of pending jobs itself, not its length, which who breaks in may change.
+
     Args:
         limit: how many jobs may be pending; None for any number (then only ``wait_below`` needs the gate).
         on_full: one of ``RULES``.
@@ -48,42 +51,47 @@ class Gate:
         self.below: list[Any] = []  # tokens of wait_below
         self.wanted: dict[Any, int] = {}  # token -> fewer pending jobs than this
 
-    def admits(self, job: Job[Any], pending: int) -> bool:
+    def admits(self, job: Job[Any], pending: Sized) -> bool:
         """Let a newcomer in if it was granted a place, or if there is one and nobody queues for it."""
         if self.grants and self.grants.pop(job, self) is None:
             return True
-        return self.limit is None or (not self.line and pending + len(self.grants) < self.limit)
+        return self.limit is None or (not self.line and len(pending) + len(self.grants) < self.limit)
 
-    def take(self, job: Job[Any], pending: int) -> bool:
+    def take(self, job: Job[Any], pending: Sized) -> bool:
         """Grant a place now, if ``admits`` would let the newcomer in."""
         if self.admits(job, pending):
             self.grants[job] = None
             return True
         return False
 
-    def freed(self, pending: int) -> None:
+    def freed(self, pending: Sized) -> None:
         """Grant what places there are to the first in line, and wake who waits for so few. O(1) for each."""
-        limit, line = self.limit, self.line
-        while line and limit is not None:
-            job = next(iter(line))
-            if pending + len(self.grants) >= limit:
+        limit, line, grants = self.limit, self.line, self.grants
+        while limit is not None:
+            job = _first(line)
+            if job is None:
                 break
-            token = line[job]
-            if token.locked():
-                token.release()
-            self.grants[job] = None
-            line.pop(job, None)
+            if len(pending) + len(grants) >= limit:
+                break
+            token = line.get(job)
+            if token is not None:
+                _wake(token)
+            if job in line:  # else somebody who broke in has granted it
+                grants[job] = None
+                line.pop(job, None)
         if self.below:
             self._wake_below(pending)
 
-    def _wake_below(self, pending: int) -> None:
+    def _wake_below(self, pending: Sized) -> None:
         for token in list(self.below):
-            if pending < self.wanted.get(token, 0):
-                if token.locked():
-                    token.release()
-                self.below.remove(token)
+            if len(pending) < self.wanted.get(token, 0):
+                _wake(token)
+                try:
+                    self.below.remove(token)
+                except ValueError:
+                    continue  # who broke in was faster
 
-    def withdraw(self, job: Job[Any], pending: int) -> None:
+    def withdraw(self, job: Job[Any], pending: Sized) -> None:
         """A producer leaves, whatever it has: out of the line, and its grant goes to the next."""
         self.line.pop(job, None)
         self.grants.pop(job, None)
@@ -92,8 +100,7 @@ class Gate:
     def wake_all(self) -> None:
         """Wake every blocked producer, for the door has closed."""
         for token in list(self.line.values()):
-            if token.locked():
-                token.release()
+            _wake(token)
 
     def reset(self) -> None:
         """Forget who waits, in the child of a fork; one that is this very thread's looks again."""
@@ -101,14 +108,28 @@ class Gate:
         for registry in (self.line, self.grants, self.below, self.wanted):
             registry.clear()
 
-    def check_invariants(self, pending: int, *, closed: bool) -> None:
+    def check_invariants(self, pending: Sized, *, closed: bool) -> None:
         """Raise InvariantError on the first broken one."""
-        if self.line and not closed and self.limit is not None and pending + len(self.grants) < self.limit:
+        if self.line and not closed and self.limit is not None and len(pending) + len(self.grants) < self.limit:
             raise InvariantError("a producer waits although there is a place")
         if set(self.line) & set(self.grants):
             raise InvariantError("a producer with a grant stands in the line")
         if not set(self.below) <= set(self.wanted):
             raise InvariantError("somebody waits for nobody knows how few pending jobs")
+
+
+def _first(line: dict[Job[Any], Any]) -> Job[Any] | None:
+    for job in line:  # not next(iter(...)): who broke in between the two would find the dict in use
+        return job
+    return None
+
+
+def _wake(token: Any) -> None:
+    """Release a token that may be released already; no look first, for somebody could come between."""
+    try:
+        token.release()
+    except RuntimeError:
+        return
 
 
 def make_gate(max_pending: object, on_full: object, queue: str, *, stepped: bool = False) -> Gate | None:

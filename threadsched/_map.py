@@ -17,8 +17,9 @@ T = TypeVar("T")
 class Results(Iterator[T], Generic[T]):
     """The results of a ``map``, in input order.
 
-    Reading it to its end, an error, :meth:`close` and dropping it all end it; what has not started then is cancelled.
-    A class and not a generator, because closing a generator that was never advanced does not run its ``finally``.
+    Reading it to its end, an error, :meth:`close` and dropping it half read all end it; what has not started then is
+    cancelled. Dropped without being read, it lets all run: so code does that maps for the effect alone. A class and not
+    a generator, because closing a generator that was never advanced does not run its ``finally``.
 
     Thread safety: for one thread at a time, like any iterator.
     """
@@ -37,6 +38,7 @@ class Results(Iterator[T], Generic[T]):
         self._deadline = None if timeout is None else monotonic() + timeout
         self._timeout = timeout
         self._window = window
+        self._begun = False  # somebody reads it
         self._jobs: deque[Job[T]] = deque()  # submitted, result not yet handed out; oldest first
         self._held: tuple[Any, ...] | None = None  # read, and found the queue full
         self._fault: BaseException | None = None  # ended the input; raised after the results before it
@@ -51,6 +53,7 @@ class Results(Iterator[T], Generic[T]):
         return self
 
     def __next__(self) -> T:
+        self._begun = True
         try:
             # Not before the last result was handed out: the first one is there after `window` inputs.
             self._read_ahead()
@@ -109,7 +112,7 @@ class Results(Iterator[T], Generic[T]):
                 return
 
     def __del__(self) -> None:
-        if getattr(self, "_jobs", None):
+        if getattr(self, "_begun", False):
             self.close()
 
 

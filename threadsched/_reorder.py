@@ -88,15 +88,18 @@ def reorder(core: Core, job: Job[Any], priority: float, key: object) -> bool:
     if job._place is not READY:
         job._key = key
         return True
-    # The lazy structure keeps the old entry, which is stale then. In this order a job whose move is broken off
-    # anywhere has one entry that counts, the old one or the new.
-    core.stale += 1
-    ready.push((key, seq))
-    job._key = key
-    if ready.discard((old, seq)):
-        core.stale -= 1
-    else:
-        core.sweep()
+    # The lazy structure keeps the old entry, which is stale then. In this order a job whose move is broken off anywhere
+    # has one entry that counts, the old one or the new; unless who breaks in sweeps the heap between the two.
+    outer, core.entering = core.entering, job
+    try:
+        core.stale += 1
+        ready.push((key, seq))
+        job._key = key
+        if ready.discard((old, seq)):
+            core.stale -= 1
+    finally:
+        core.entering = outer
+    core.sweep()
     return True
 
 

@@ -80,7 +80,7 @@ class Runtime(Pool):
                     if not self.launched and not self.stepped:
                         self.manned = False
                         continue  # the start that we relied on failed on another thread
-                    if core.gate is not None and not core.gate.admits(job, len(core.pending)):
+                    if core.gate is not None and not core.gate.admits(job, core.pending):
                         break  # full
                     seq = seq or next(core.numbers)
                     if options.id is not None:
@@ -96,7 +96,7 @@ class Runtime(Pool):
                 except BaseException as error:
                     core.withdraw(job, outer)
                     if core.gate is not None:
-                        core.gate.withdraw(job, len(core.pending))
+                        core.gate.withdraw(job, core.pending)
                     if isinstance(error, BeforeRaisedError):
                         raise error.error from None
                     raise

@@ -138,10 +138,11 @@ class Scheduler(concurrent.futures.Executor):
     ) -> Iterator[T]:
         """Submit ``fn`` for each input and return an iterator over the results, in the order of the input.
 
-        A task's error is raised in its place and ends the iterator. When the iterator ends, is closed or dropped, the
-        jobs that have not started are cancelled. An error of the input comes after the results before it, if the call
-        of ``map`` itself did not meet it. Where the queue is full and the submission may not wait (a worker, or another
-        rule than "block"), reading ahead stops until a result was taken.
+        A task's error is raised in its place and ends the iterator. When the iterator ends, is closed, or dropped half
+        read, the jobs that have not started are cancelled; one that was never read lets all run. An error of the input
+        comes after the results before it, if the call of ``map`` itself did not meet it. Where the queue is full and
+        the submission may not wait (a worker, or another rule than "block"), reading ahead stops until a result was
+        taken.
 
         Args:
             fn: the task; it gets one item of each iterable, up to the shortest.

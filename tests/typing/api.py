@@ -11,6 +11,7 @@ from datetime import timedelta
 from typing import Any, assert_type
 
 from threadsched import (
+    AgingPolicy,
     FifoPolicy,
     Job,
     JobInfo,
@@ -41,6 +42,9 @@ def construction() -> None:
     Scheduler()
     Scheduler(4, policy=FifoPolicy(), clock=FakeClock(), name="mail", queue="indexed")
     Scheduler(workers=None, policy=OldestDuePolicy(), history=0, exit_timeout=2.5)
+    Scheduler(max_pending=5, on_full="drop_lowest", queue="indexed", policy=AgingPolicy(0.5))
+    Scheduler(on_full="wait")  # type: ignore[arg-type]
+    StepScheduler(max_pending=5, on_full="block")  # type: ignore[arg-type]
     Scheduler("4")  # type: ignore[arg-type]
     Scheduler(queue="fast")  # type: ignore[arg-type]
     Scheduler(policy=FifoPolicy)  # type: ignore[arg-type]
@@ -76,6 +80,7 @@ def mapping(scheduler: Scheduler) -> None:
     assert_type(scheduler.map(double, [1, 2]), Iterator[int])
     assert_type(scheduler.map(name_of, [1, 2], timeout=5), Iterator[str])
     assert_type(scheduler.options(priority=1).map(double, [1, 2]), Iterator[int])
+    assert_type(scheduler.map(double, [1, 2], buffersize=3), Iterator[int])
 
 
 def as_the_standard_library_has_it(scheduler: Scheduler) -> None:
@@ -105,6 +110,8 @@ def jobs(job: Job[int]) -> None:
     assert_type(job.seq, int)
     assert_type(job.submitted_at, float)
     assert_type(job.run_at, float)
+    assert_type(job.deadline, float | None)
+    assert_type(job.set_priority(2), bool)
     assert_type(job.attempts, int)
     assert_type(job.cancel(), bool)
     assert_type(job.claim(), bool)
@@ -121,6 +128,9 @@ def control(scheduler: Scheduler) -> None:
     assert_type(scheduler.get("a"), Job[Any] | None)
     assert_type(scheduler.closed, bool)
     assert_type(scheduler.wait_idle(), bool)
+    assert_type(scheduler.wait_below(3, timeout=timedelta(seconds=1)), bool)
+    scheduler.pause()
+    scheduler.resume()
     scheduler.start()
     scheduler.check()
     scheduler.policy = FifoPolicy()
