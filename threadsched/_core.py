@@ -146,11 +146,23 @@ class Core:
             self.named.pop(id, None)
 
     def _admitted(self, job: Job[Any]) -> bool:
+        """Ask the rules of a new job; False means that it is held, or that somebody has let it go already.
+
+        It is held before they are asked, so that whoever breaks in and lets it go finds it.
+        """
+        place = job._place
+        self._hold(job)
+        if not self._let_go(job):
+            return False
+        job._place = place
+        return True
+
+    def _let_go(self, job: Job[Any]) -> bool:
+        """Ask the rules of a held job; True means that none objects and that this call ended its waiting."""
         for rule in job._attached.rules if job._attached is not None else ():
             if not rule.admits(job):
-                self._hold(job)
                 return False
-        return True
+        return self.waiting.pop(job._seq, None) is not None
 
     def _hold(self, job: Job[Any]) -> None:
         job._place = WAITING
@@ -158,9 +170,7 @@ class Core:
 
     def release(self, job: Job[Any]) -> None:
         """Let a job go that a rule held back: into the delayed queue, from where it is promoted in its time."""
-        if self.waiting.pop(job._seq, None) is None or not self._admitted(job):
-            return
-        if job._state == "PENDING":  # else what broke in meanwhile has cancelled it
+        if job._seq in self.waiting and self._let_go(job):
             job._place = DELAYED
             self.delayed.push((job._run_at, job._seq))
             self.released = True
@@ -264,6 +274,8 @@ class Core:
         self.delayed.untidy = True
         if job is not None and job._state == "PENDING":
             self.running.pop(job._seq, None)
+            if job._place is WAITING:
+                self.waiting[job._seq] = job
             self.pending[job._seq] = job
 
     # ---------------------------------------------------------------- out
@@ -292,10 +304,12 @@ class Core:
         if job._state == "RUNNING":
             self.running[job._seq] = job
         elif job._state == "PENDING":
+            if job._place is WAITING:
+                self.waiting[job._seq] = job
             self.pending[job._seq] = job
             self.delayed.untidy = self.ready.untidy = True
         else:
-            self.ready.untidy = True
+            self.delayed.untidy = self.ready.untidy = True
 
     def _tell_rules(self, job: Job[Any], now: float) -> None:
         for rule in job._attached.rules if job._attached is not None else ():
@@ -398,10 +412,11 @@ class Core:
     def repair(self) -> None:
         """Rebuild both heaps from the map, after an exception struck inside a change. O(n)."""
         self.entering = None
-        for seq, job in list(self.pending.items()):
-            if job._place is WAITING and self._admitted(job):  # whom a rule was kept from releasing
-                self.waiting.pop(seq, None)
-                job._place = DELAYED
+        for job in list(self.pending.values()):
+            if job._place is WAITING:  # perhaps a rule was kept from releasing it
+                self.waiting[job._seq] = job
+                if self._let_go(job):
+                    job._place = DELAYED
         self.delayed.rebuild(self._delayed_entries)
         self.ready.rebuild(self._ready_entries)
 
@@ -572,7 +587,8 @@ def check_invariants(core: Core) -> None:
         require(job._seq == seq, f"{job!r} stands under the number {seq}")
         require(job.status is JobStatus.PENDING, f"{job!r} is in the pending map")
         require(job._place in (DELAYED, READY, WAITING), f"{job!r} is pending at {job._place!r}")
-        require((job._place is WAITING) == (seq in core.waiting), f"{job!r} and the waiting map disagree")
+        held = seq in core.waiting or core.ready.untidy  # or will be asked again, before anybody looks
+        require(held if job._place is WAITING else seq not in core.waiting, f"{job!r} and the waiting map disagree")
     for seq, job in core.running.items():
         require(job._seq == seq, f"{job!r} stands under the number {seq}")
         require(job.status is JobStatus.RUNNING, f"{job!r} is in the running map")

@@ -81,6 +81,8 @@ class Runtime(Pool):
                     return job
                 except BaseException as error:
                     core.withdraw(job, outer)
+                    if job._place is WAITING and seq not in core.pending:
+                        _dependencies.detach(job)
                     if isinstance(error, BeforeRaisedError):
                         raise error.error from None
                     raise
