@@ -153,11 +153,23 @@ class Core:
             self.named.pop(id, None)
 
     def _admitted(self, job: Job[Any]) -> bool:
+        """Ask the rules of a new job; False means that it is held, or that somebody has let it go already.
+
+        It is held before they are asked, so that whoever breaks in and lets it go finds it.
+        """
+        place = job._place
+        self._hold(job)
+        if not self._let_go(job):
+            return False
+        job._place = place
+        return True
+
+    def _let_go(self, job: Job[Any]) -> bool:
+        """Ask the rules of a held job; True means that none objects and that this call ended its waiting."""
         for rule in job._attached.rules if job._attached is not None else ():
             if not rule.admits(job):
-                self._hold(job)
                 return False
-        return True
+        return self.waiting.pop(job._seq, None) is not None
 
     def _hold(self, job: Job[Any]) -> None:
         job._place = WAITING
@@ -165,7 +177,7 @@ class Core:
 
     def release(self, job: Job[Any]) -> None:
         """Let a job go that a rule held back: into the delayed queue, from where it is promoted in its time."""
-        if self.waiting.pop(job._seq, None) is not None and self._admitted(job):
+        if job._seq in self.waiting and self._let_go(job):
             job._place = DELAYED
             self.delayed.push((job._run_at, job._seq))
             self.released = True
@@ -287,6 +299,8 @@ class Core:
         self.delayed.untidy = True
         if job is not None and job._state == "PENDING":
             self.running.pop(job._seq, None)
+            if job._place is WAITING:
+                self.waiting[job._seq] = job
             self.pending[job._seq] = job
         if self.gate is not None:
             self.gate.freed(self.pending)  # whatever the exception kept it from
@@ -299,32 +313,36 @@ class Core:
             if self.running.pop(job._seq, None) is None:
                 return False
             job._finish(result, name, now)
+            self.done += 1
+            self._remember(job, JobStatus.DONE, None)
+            if job._attached is not None:
+                self._tell_rules(job, now)
         except BaseException:
             self._not_settled(job)
             raise
-        self.done += 1
-        self._remember(job, JobStatus.DONE, None)
-        if job._attached is not None:
-            self._tell_rules(job, now)
         return True
 
     def _not_settled(self, job: Job[Any]) -> None:
-        """Undo what an exception broke off before the move was made: the job still runs, or is still pending."""
+        """Undo what an exception broke off before the move was made: the job still runs, or is still pending.
+
+        If it came after the move, the job has ended, and the next look at the queue asks every waiting job again, for
+        those who wait for this one may not have been told.
+        """
         if job._state == "RUNNING":
             self.running[job._seq] = job
         elif job._state == "PENDING":
+            if job._place is WAITING:
+                self.waiting[job._seq] = job
             self.pending[job._seq] = job
+            self.delayed.untidy = self.ready.untidy = True
+        else:
             self.delayed.untidy = self.ready.untidy = True
         if self.gate is not None:
             self.gate.freed(self.pending)  # whatever the exception kept it from
 
     def _tell_rules(self, job: Job[Any], now: float) -> None:
-        try:
-            for rule in job._attached.rules if job._attached is not None else ():
-                rule.ended(job, now)
-        except BaseException:
-            self.ready.untidy = True  # Ctrl-C struck: those who wait for this job are looked at again
-            raise
+        for rule in job._attached.rules if job._attached is not None else ():
+            rule.ended(job, now)
 
     def fail(self, job: Job[Any], failure: Failure, error: str, now: float) -> bool:
         """RUNNING or PENDING → FAILED; False if the job is in neither map any more."""
@@ -335,14 +353,14 @@ class Core:
                     return False
                 self._left_queue(job)
             job._fail(failure, now)
+            self.failed += 1
             if self.gate is not None:
                 self.gate.freed(self.pending)
+            self._remember(job, JobStatus.FAILED, error)
+            self._tell_rules(job, now)
         except BaseException:
             self._not_settled(job)
             raise
-        self.failed += 1
-        self._remember(job, JobStatus.FAILED, error)
-        self._tell_rules(job, now)
         return True
 
     def retry(self, job: Job[Any], run_at: float, key: object, now: float) -> bool:
@@ -367,12 +385,12 @@ class Core:
             if self.running.pop(job._seq, None) is None:
                 return False
             job._cancel(name, now)
+            self.cancelled += 1
+            self._remember(job, JobStatus.CANCELLED, None)
+            self._tell_rules(job, now)
         except BaseException:
             self._not_settled(job)
             raise
-        self.cancelled += 1
-        self._remember(job, JobStatus.CANCELLED, None)
-        self._tell_rules(job, now)
         return True
 
     def cancel(self, job: Job[Any], name: str, now: float, reason: CancelledError | None = None) -> Spoils | None:
@@ -389,16 +407,17 @@ class Core:
                 return None
             self._left_queue(job)
             job._cancel(name, now, reason)
+            self.cancelled += 1
             if self.gate is not None:
                 self.gate.freed(pending)
+            attached = job._attached  # again: what broke in may have been the first to attach something
+            if attached is not None:
+                attached.error = None
+                self._tell_rules(job, now)
+            self._remember(job, JobStatus.CANCELLED, None)
         except BaseException:
             self._not_settled(job)
             raise
-        self.cancelled += 1
-        if attached is not None:
-            attached.error = None
-            self._tell_rules(job, now)
-        self._remember(job, JobStatus.CANCELLED, None)
         self.sweep()
         return spoils
 
@@ -428,10 +447,11 @@ class Core:
     def repair(self) -> None:
         """Rebuild both heaps from the map, after an exception struck inside a change. O(n)."""
         self.entering = None
-        for seq, job in list(self.waiting.items()):
-            if seq in self.pending and self._admitted(job):  # whom a rule was kept from releasing
-                self.waiting.pop(seq, None)
-                job._place = DELAYED
+        for job in list(self.pending.values()):
+            if job._place is WAITING:  # perhaps a rule was kept from releasing it
+                self.waiting[job._seq] = job
+                if self._let_go(job):
+                    job._place = DELAYED
         self.delayed.rebuild(self._delayed_entries)
         self.rebuild_ready()
 
@@ -621,7 +641,8 @@ def check_invariants(core: Core) -> None:
         require(job._seq == seq, f"{job!r} stands under the number {seq}")
         require(job.status is JobStatus.PENDING, f"{job!r} is in the pending map")
         require(job._place in (DELAYED, READY, WAITING), f"{job!r} is pending at {job._place!r}")
-        require((job._place is WAITING) == (seq in core.waiting), f"{job!r} and the waiting map disagree")
+        held = seq in core.waiting or core.ready.untidy  # or will be asked again, before anybody looks
+        require(held if job._place is WAITING else seq not in core.waiting, f"{job!r} and the waiting map disagree")
     for seq, job in core.running.items():
         require(job._seq == seq, f"{job!r} stands under the number {seq}")
         require(job.status is JobStatus.RUNNING, f"{job!r} is in the running map")

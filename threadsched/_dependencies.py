@@ -122,15 +122,15 @@ class Parents(Rule):
         telling is found here.
         """
         for seq, parent in list(self.own.items()):
-            if parent.done():
-                self.strike_own(job, seq, end_of(parent))
-            elif not self.doomed:
+            if not parent.done() and not self.doomed:
                 dependents_of(parent, self.core).waiting[job._seq] = job
+            if parent.done():  # looked at again: what broke in before we were on its list has told the list
+                self.strike_own(job, seq, end_of(parent))
         for key, (_, teller) in list(self.foreign.items()):
+            if not teller.ended and not self.doomed:
+                teller.waiting[job._seq] = job
             if teller.ended:
                 self.strike_foreign(job, key, teller.end)
-            elif not self.doomed:
-                teller.waiting[job._seq] = job
         return self.free
 
     @property
@@ -140,13 +140,15 @@ class Parents(Rule):
 
     def strike_own(self, job: Job[Any], seq: int, end: End | None) -> None:
         """Take a parent off the list that ended so; doom the job if it must not run then."""
-        if self.own.pop(seq, None) is not None:
-            self._weigh(job, end)
+        if seq in self.own:
+            self._weigh(job, end)  # before it is struck off: an interrupt in between must not lose a failure
+            self.own.pop(seq, None)
 
     def strike_foreign(self, job: Job[Any], key: int, end: End | None) -> None:
         """Likewise for a foreign one. The caller holds a reference to the future."""
-        if self.foreign.pop(key, None) is not None:
+        if key in self.foreign:
             self._weigh(job, end)
+            self.foreign.pop(key, None)
 
     def _weigh(self, job: Job[Any], end: End | None) -> None:
         if end is not None and not self.any_outcome and not self.doomed:
@@ -230,10 +232,17 @@ class ForeignParent:
 
     def __call__(self, future: Future[Any]) -> None:
         """Called by the future on the thread that ends it, without our lock."""
-        end = end_of_foreign(future)
+        try:
+            self._tell(future)
+        except BaseException:
+            self._tell(future)  # Ctrl-C struck, and the future calls but once
+            raise
+
+    def _tell(self, future: Future[Any]) -> None:
         runtime = self.runtime()
-        if runtime is None or self.ended:
+        if runtime is None:
             return
+        end = self.end if self.ended else end_of_foreign(future)
         core = runtime.core
         with runtime.lock:
             self.end, self.ended = end, True
@@ -244,7 +253,7 @@ class ForeignParent:
                     if rule.free:
                         core.release(dependent)
             except BaseException:
-                core.ready.untidy = True  # Ctrl-C: the next look asks every waiting job again
+                core.delayed.untidy = core.ready.untidy = True  # the next look asks every waiting job again
                 raise
             runtime._settled_locked()
         _drain(runtime)
@@ -323,6 +332,13 @@ def attach(runtime: Runtime, job: Job[Any], options: Options) -> None:
     attached.rules = (rule, *attached.rules)
 
 
+def detach(job: Job[Any]) -> None:
+    """Take a job whose submission was broken off from the lists of its parents. Lock held."""
+    rule = parents_of(job)
+    if rule is not None:
+        rule.forget(job)
+
+
 def _teller(runtime: Runtime, future: Future[Any]) -> ForeignParent:
     """Return the callback that stands on a foreign future, made and registered on first use."""
     key = id(future)
@@ -360,7 +376,7 @@ def given_up(core: Core, mode: str, due_until: float) -> list[Job[Any]]:
                 or (
                     job._run_at <= due_until
                     and not rule.foreign
-                    and all(stays.get(parent, _comes(core, parent, due_until)) for parent in rule.own)
+                    and not [seq for seq in list(rule.own) if not stays.get(seq, _comes(core, seq, due_until))]
                 )
             )
         waiting = [(seq, job) for seq, job in waiting if not stays[seq]]
@@ -408,6 +424,8 @@ def _named(runtime: Runtime, parent: Future[Any]) -> str:
 
 def audit(core: Core) -> None:
     """Raise InvariantError if the two sides of a dependency disagree. O(jobs and edges). Lock held."""
+    if core.ready.untidy:
+        return  # an interrupt struck: every waiting job is asked again before anybody looks
     for seq, job in core.waiting.items():
         rule = parents_of(job)
         if rule is None:

@@ -25,7 +25,7 @@ def stats(runtime: Runtime) -> Stats:
         core = runtime.core
         core.ranking.refuse_in_before()
         pending, running = len(core.pending), len(core.running)
-        waiting = len(core.waiting)
+        waiting = min(len(core.waiting), pending)  # one that just enters is held before it is accepted
         delayed = min(max(len(core.delayed) - core.dead_delayed, 0), pending - waiting)
         return Stats(
             workers=len(runtime.workers),

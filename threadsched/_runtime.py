@@ -97,6 +97,8 @@ class Runtime(Pool):
                     core.withdraw(job, outer)
                     if core.gate is not None:
                         core.gate.withdraw(job, core.pending)
+                    if job._place is WAITING and seq not in core.pending:
+                        _dependencies.detach(job)
                     if isinstance(error, BeforeRaisedError):
                         raise error.error from None
                     raise
