@@ -95,7 +95,7 @@ class Ending(Waiting):
             if core.ranking is not ranking:
                 return None
             attached = job._attach()
-            if attached.no_retry or core.drain != "all" or core.running.get(job._seq) is not job:
+            if attached.no_retry or core.drain != "all" or core.broken or core.running.get(job._seq) is not job:
                 return False
             attached.trail.append(f"attempt {job._attempts}: {text}")
             attached.error = error

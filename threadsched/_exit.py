@@ -21,7 +21,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from threadsched import _inspect, _log, _outcome
-from threadsched._locks import holds
+from threadsched._locks import holds, join_thread
 from threadsched._records import ShutdownReport
 from threadsched._worker import current_worker
 
@@ -60,7 +60,7 @@ def join(runtime: Runtime, deadline: float | None) -> bool:
     for thread in threads:
         # They have passed our code already; this waits for the interpreter's own last steps.
         if thread is not None:
-            thread.join(None if deadline is None else max(deadline - monotonic(), 0.1))
+            join_thread(thread, None if deadline is None else max(deadline - monotonic(), 0.1))
     forget(runtime)
     return True
 

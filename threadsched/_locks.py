@@ -124,6 +124,11 @@ def start_thread(target: Callable[..., object], args: tuple[object, ...], name: 
     return thread
 
 
+def join_thread(thread: threading.Thread, timeout: float | None) -> None:
+    """Wait for a thread to end, at most as long as the platform can express."""
+    thread.join(None if timeout is None else min(timeout, threading.TIMEOUT_MAX))
+
+
 class JobCondition(type(threading.RLock())):  # type: ignore[misc]  # the C class has no public name
     """The ``_condition`` of one job, made only when ``concurrent.futures.wait`` or ``as_completed`` ask for it.
 

@@ -12,7 +12,7 @@ from types import FunctionType
 from typing import Any
 
 from threadsched import _dependencies, _full, _inspect, _locks, _outcome, _reorder
-from threadsched._job import WAITING, Job
+from threadsched._job import READY, WAITING, Job
 from threadsched._locks import step_aside
 from threadsched._options import Options
 from threadsched._policy import BeforeRaisedError, OrderingPolicy
@@ -87,7 +87,7 @@ class Runtime(Pool):
                         core.reserve(job, options.id)
                     if core.enter(job, seq):
                         self._new_head_locked()
-                    elif (self.idle or self.watch) and job._place is not WAITING:
+                    elif (self.idle or self.watch) and job._place is READY:
                         self._wake_locked()
                     # Linearization point of a submission: all before can be undone, nothing comes after.
                     core.pending[seq] = job
