@@ -60,6 +60,13 @@ def occupy(scheduler: Scheduler, width: int) -> None:
     assert sorted(job.result(PATIENCE) for job in jobs) == list(range(width))
 
 
+def await_the_dying() -> None:
+    """Wait for the threads that no longer belong to the pool and still log why."""
+    for thread in threading.enumerate():
+        if thread.name.startswith(POOL):
+            thread.join(PATIENCE)
+
+
 def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
 
@@ -277,6 +284,7 @@ def test_an_exception_into_a_sleeping_worker(sleeping: str, caplog: pytest.LogCa
     assert delayed is None or delayed.result(PATIENCE) == 5
     scheduler.check()
     assert scheduler.shutdown(timeout=PATIENCE)
+    await_the_dying()
     assert sum("is replaced" in record.getMessage() for record in caplog.records) == 2
 
 
@@ -301,6 +309,7 @@ def test_a_dead_worker_without_successor(starts: Starts, caplog: pytest.LogCaptu
     assert isinstance(job.exception(PATIENCE), RuntimeError)
     assert scheduler.submit(int, 8).result(PATIENCE) == 8
     assert scheduler.shutdown(timeout=PATIENCE)
+    await_the_dying()
     assert "no successor" in caplog.text
 
 
