@@ -18,9 +18,9 @@ PACKAGE = "threadsched"
 LAYERS = (
     "_numbers",
     "_errors",
-    "_log",
     "_clock",
     "_locks",
+    "_log",
     "_records",
     "_retry",
     "_options",

@@ -107,22 +107,32 @@ class Ending(Waiting):
     def cancel(self, job: Job[Any]) -> bool:
         """Cancel a pending job; True only for the call that did it. Of a running one, forbid further attempts."""
         name, now = job.name, self.read_clock()
-        with self.lock:
-            self.core.ranking.refuse_in_before()
-            try:
+        try:
+            with self.lock:
                 # The spoils go when this frame ends: their last references, when the lock is free.
                 spoils = self.core.cancel(job, name, now)
                 if spoils is None:
                     if job._state == "RUNNING":
                         job._attach().no_retry = True
                     return False
-            finally:
-                if job._attached is not None and job.cancelled():
-                    self._cancelled_locked(job)  # also if Ctrl-C struck after the decision
-            self._gave_up_locked()
-        if self.core.outbox:
-            self.drain_outbox()
+                self._cancelled_locked(job)
+                self._gave_up_locked()
+            if self.core.outbox:
+                self.drain_outbox()
+        except BaseException:
+            self._hand_on([job])
+            raise
         return True
+
+    def _hand_on(self, jobs: list[Job[Any]]) -> None:
+        """Ctrl-C struck somewhere in a cancel: whoever waits for what was decided is told all the same, by a worker."""
+        with self.lock:
+            for job in jobs:
+                if job.cancelled():
+                    self._cancelled_locked(job)
+            self._gave_up_locked()
+            if self.core.outbox:
+                self._wake_locked()
 
     def _cancelled_locked(self, job: Job[Any]) -> None:
         """Wake who waits for a cancelled job; its watchers, if any are left, are told outside the lock."""
@@ -138,32 +148,47 @@ class Ending(Waiting):
         if self.core.closed and not self.core.pending:
             self._wake_all_locked()
 
+    def tell_again(self, job: Job[Any]) -> None:
+        """Tell everybody that a job has ended, in case a worker that died after settling it had not; once each."""
+        with self.lock:
+            attached = job._attached
+            condition = None if attached is None else attached.condition
+            if attached is not None:
+                _locks.release_all(attached.tokens)
+        if condition is not None:
+            with condition:
+                _outcome.tell_waiters(job, condition)
+        self.run_callbacks(job)
+
     def cancel_batch(self, jobs: list[Job[Any]], reason: CancelledError | None = None) -> int:
         """Cancel those that are pending, in one hold of the lock; return how many. Tells whoever watches them.
 
         ``reason`` is what their ``result()`` raises, a CancelledError without more by default.
         """
         cancelled = self._cancel_now(jobs, reason)
-        self.drain_outbox()
+        try:
+            self.drain_outbox()
+        except BaseException:
+            self._hand_on(jobs)
+            raise
         return cancelled
 
     def _cancel_now(self, jobs: list[Job[Any]], reason: CancelledError | None) -> int:
         named = [(job, job.name) for job in jobs]
         now = self.read_clock()
         spoils = []
-        with self.lock:
-            core = self.core
-            core.ranking.refuse_in_before()
-            for job, name in named:
-                try:
+        try:
+            with self.lock:
+                core = self.core
+                for job, name in named:
                     taken = core.cancel(job, name, now, reason)
-                    if taken is None:
-                        continue
-                    spoils.append(taken)
-                finally:
-                    if job._attached is not None and job.cancelled():
+                    if taken is not None:
+                        spoils.append(taken)
                         self._cancelled_locked(job)
-            self._gave_up_locked()
+                self._gave_up_locked()
+        except BaseException:
+            self._hand_on(jobs)
+            raise
         cancelled = len(spoils)
         del spoils  # their last references, now that the lock is free
         return cancelled
@@ -253,12 +278,11 @@ class Ending(Waiting):
         if not callable(fn):
             raise TypeError(f"a done-callback must be callable, not {_numbers.describe(fn)}")
         with self.lock:
-            if not job.done():
-                job._attach().callbacks.append(fn)
-                return
-            if isinstance(job._result, Failure):
-                job._result.seen = True
-        call_hook(f"a done-callback of job {job.id!r}", fn, job)
+            job._attach().callbacks.append(fn)
+            # Look after registering: a handler on this thread may have cancelled the job in between.
+            ended = job.done()
+        if ended:
+            self.run_callbacks(job)
 
     def run_callbacks(self, job: Job[Any]) -> None:
         """Call each done-callback once, in the order they were added. No lock held."""

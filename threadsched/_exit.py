@@ -17,6 +17,7 @@ import os
 import sys
 import weakref
 from collections.abc import Callable
+from threading import get_ident
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -33,7 +34,8 @@ if TYPE_CHECKING:
 _live: dict[int, weakref.ref[Runtime]] = {}
 # When the first exit hook ran, in real time: the start of the deadline that all schedulers share.
 _exit_began: float | None = None
-_held_for_fork: list[Runtime] = []
+# The thread that forks -> the runtimes whose locks it holds; several threads may be about to fork.
+_held_for_fork: dict[int, list[Runtime]] = {}
 
 
 def shutdown(runtime: Runtime, *, wait: bool, drain: str, timeout: float | None) -> ShutdownReport:
@@ -179,23 +181,28 @@ def cover_child_process(runtime: Shared) -> None:
 
 
 def _before_fork() -> None:
+    held = _held_for_fork.setdefault(get_ident(), [])
     for reference in list(_live.values()):
         runtime = reference()
         if runtime is not None:
             runtime.lock.acquire()
-            _held_for_fork.append(runtime)
+            held.append(runtime)
 
 
 def _release_after_fork() -> None:
-    while _held_for_fork:
-        _held_for_fork.pop().lock.release()
+    held = _held_for_fork.pop(get_ident(), [])
+    while held:
+        held.pop().lock.release()
 
 
 def _after_fork_in_child() -> None:
     global _exit_began
     _exit_began = None
     worker = current_worker()
-    for runtime in _held_for_fork:
+    held = _held_for_fork.get(get_ident(), [])
+    _held_for_fork.clear()  # the other threads are not here
+    _held_for_fork[get_ident()] = held
+    for runtime in held:
         own = worker.job if worker is not None and worker.runtime is runtime else None
         jobs = runtime.start_afresh()
         _outcome.orphan(runtime, jobs, own)

@@ -103,7 +103,10 @@ def release_all(tokens: list[Any]) -> None:
     """Wake every sleeper on the list and empty it. May be repeated: a token that is awake already is left alone."""
     for token in tokens:
         if token.locked():
-            token.release()
+            try:
+                token.release()
+            except RuntimeError:  # a handler on this thread came between
+                continue
     tokens.clear()
 
 
@@ -139,3 +142,4 @@ class JobCondition(type(threading.RLock())):  # type: ignore[misc]  # the C clas
     def __init__(self) -> None:
         super().__init__()
         self.waiters: list[Any] = []
+        self.told = 0  # how many of them have been told that the job ended

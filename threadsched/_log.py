@@ -9,6 +9,8 @@ from __future__ import annotations
 import logging
 from types import TracebackType
 
+from threadsched import _locks
+
 logger = logging.getLogger("threadsched")
 
 
@@ -17,13 +19,13 @@ def report(level: int, message: str, *args: object, error: BaseException | None 
 
     The arguments must be strings and numbers of ours: a user's ``__repr__`` goes through :func:`describe_error` first.
     """
-    try:
-        logger.log(level, message, *args, exc_info=error)
-    except Exception:
-        try:  # the traceback may be what cannot be printed
-            logger.log(level, message, *args)
-        except Exception:  # a handler that raises must not cost a worker its life
+    for exc_info in (error, None):  # without it the second time: the traceback may be what cannot be printed
+        try:
+            logger.log(level, message, *args, exc_info=exc_info)
             return
+        except BaseException as fault:  # a handler that raises, SystemExit even, must not cost a worker its life
+            if isinstance(fault, KeyboardInterrupt) and _locks.on_main_thread():
+                raise  # Ctrl-C, which merely struck here
 
 
 def traceback_of(error: BaseException) -> TracebackType | None:

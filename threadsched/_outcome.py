@@ -135,16 +135,24 @@ def fail_in_backoff(runtime: Ending, job: Job[Any], error: BaseException) -> Non
 
 
 def tell_waiters(job: Job[Any], condition: _locks.JobCondition) -> None:
-    """Tell ``wait`` and ``as_completed`` that the job has ended. The condition held, the scheduler's lock not."""
-    job._tell_cancelled()
-    for waiter in condition.waiters:
-        if job.cancelled():
+    """Tell ``wait`` and ``as_completed`` that the job has ended. The condition held, the scheduler's lock not.
+
+    Whoever was told counts as told before the call: begun again after a Ctrl-C, this tells nobody twice.
+    """
+    error = job._exception
+    cancelled = error is None and job.cancelled()
+    if error is not None:
+        job._look_at_failure()
+    while condition.told < len(condition.waiters):
+        waiter = condition.waiters[condition.told]
+        condition.told += 1
+        if cancelled:
             waiter.add_cancelled(job)
-        elif job._exception is not None:
-            job._look_at_failure()
+        elif error is not None:
             waiter.add_exception(job)
         else:
             waiter.add_result(job)
+    job._tell_cancelled()
 
 
 def worker_died(runtime: Pool, worker: Worker, error: BaseException) -> None:
@@ -163,6 +171,9 @@ def worker_died(runtime: Pool, worker: Worker, error: BaseException) -> None:
         runtime.manned = False
     told = _log.describe_error(error)
     _log.report(logging.ERROR, "worker %s died of %s; it is replaced", worker.name, told, error=error)
+    settled, worker.settled = worker.settled, None
+    if settled is not None and settled.done():
+        runtime.tell_again(settled)
     for job in held:
         died = WorkerDiedError(f"worker {worker.name} died of {told} while it had job {job.id!r}")
         died.__cause__ = error

@@ -130,6 +130,7 @@ class Runtime(Pool):
         with self.lock:
             try:
                 worker.job = None
+                worker.settled = settled  # until the next turn: should this thread die before everybody is told
                 self.last_reading = now
                 core.entering = None  # heals what an interrupted submission may have left
                 if settled is not None:
@@ -219,7 +220,6 @@ class Runtime(Pool):
         """
         now = self.read_clock()
         with self.lock:
-            self.core.ranking.refuse_in_before()
             if drain == "due" and self.core.drain == "all":
                 self.due_until = now  # what was due by now still runs
             self.core.close(drain)

@@ -156,7 +156,7 @@ class Shared:
     def on_worker(self) -> bool:
         """Say whether the calling thread is one of our workers."""
         worker = current_worker()
-        return worker is not None and worker.runtime is self
+        return worker is not None and worker.runtime is self and worker.generation == self.generation
 
     def _refuse(self) -> NoReturn:
         if self.broken is not None:

@@ -32,10 +32,11 @@ class Waiting(Shared):
         self.mark = token
         with self.lock:
             try:
-                if job.done():
-                    return True
                 tokens = job._attach().tokens
                 tokens.append(token)
+                # Look after registering: a handler on this thread may have cancelled the job in between.
+                if job.done():
+                    return True
             finally:
                 if self.mark is token:
                     self.mark = None
@@ -66,9 +67,10 @@ class Waiting(Shared):
         """Sleep until nothing is pending or running."""
         token = make_token()
         with self.lock:
-            if not self.core.pending and not self.core.running:
-                return True
             self.idle_waiters.append(token)
+            if not self.core.pending and not self.core.running:
+                self.idle_waiters.remove(token)
+                return True
         return self._wait_on(token, self.idle_waiters, timeout)
 
     def wait_below(self, pending: int, timeout: float | None) -> bool:
@@ -93,9 +95,10 @@ class Waiting(Shared):
         """Sleep until every worker has left."""
         token = make_token()
         with self.lock:
-            if not self.launched:
-                return True
             self.exit_waiters.append(token)
+            if not self.launched:
+                self.exit_waiters.remove(token)
+                return True
         return self._wait_on(token, self.exit_waiters, timeout)
 
     def let_woken_claim(self) -> None:

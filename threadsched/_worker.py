@@ -77,7 +77,19 @@ def on_slot(slot: Worker, job: Job[Any]) -> Iterator[None]:
 class Worker:
     """One thread of the pool and what it is doing."""
 
-    __slots__ = ("due", "generation", "ident", "job", "name", "number", "order", "runtime", "thread", "token")
+    __slots__ = (
+        "due",
+        "generation",
+        "ident",
+        "job",
+        "name",
+        "number",
+        "order",
+        "runtime",
+        "settled",
+        "thread",
+        "token",
+    )
 
     def __init__(self, runtime: Runtime, number: int) -> None:
         self.runtime = runtime
@@ -86,6 +98,7 @@ class Worker:
         self.generation = runtime.generation
         self.token = _locks.make_token()  # Released by whoever takes it off runtime.idle or runtime.watch.
         self.job: Job[Any] | None = None
+        self.settled: Job[Any] | None = None  # what the last turn settled
         self.order = IDLE  # what the last turn said
         self.due: float | None = None  # with WATCH: until when to sleep
         self.ident = 0
