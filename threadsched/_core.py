@@ -183,6 +183,8 @@ class Core:
             self.released = True
 
     def _heads_delayed(self, seq: int) -> bool:
+        if self.delayed.untidy:
+            return True  # nobody knows before it is rebuilt, which whoever is woken does
         first = self.delayed.first()
         return first is not None and first[1] == seq
 

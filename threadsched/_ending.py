@@ -312,28 +312,35 @@ class Ending(Waiting):
         if holds(self.lock):
             return  # inside a handler or finalizer: the workers were woken, and do it
         while True:
-            with self.lock:
-                mode = self.core.drain
-                if self.clearing or mode == "all":
-                    return
-                self.clearing = True
-                jobs = list(self.core.pending.values())
-                waiting = _dependencies.given_up(self.core, mode, self.due_until)
+            mine = False
             try:
+                with self.lock:
+                    mode = self.core.drain
+                    if self.clearing or mode == "all":
+                        return
+                    self.clearing = mine = True
+                    jobs = list(self.core.pending.values())
+                    waiting = _dependencies.given_up(self.core, mode, self.due_until)
                 if mode == "due":
                     jobs = [job for job in jobs if job._place is DELAYED and job._run_at > self.due_until]
                 jobs = waiting + jobs  # dependents before their parents; a second cancel does nothing
                 for start in range(0, len(jobs), BATCH):
                     self._give_up(jobs[start : start + BATCH], mode)
             finally:
-                with self.lock:
+                if mine:
+                    # A plain store, before anything that could be interrupted: nobody else clears while it is set.
                     self.clearing = False
-                    if self.core.closed:
-                        self._wake_all_locked()
+                    self._wake_closed()
             with self.lock:
                 if self.core.drain == mode:
                     self.cleared = mode
                     return
+
+    def _wake_closed(self) -> None:
+        """Who sleeps in a closed scheduler looks whether anything is left to do."""
+        with self.lock:
+            if self.core.closed:
+                self._wake_all_locked()
 
     def _give_up(self, jobs: list[Job[Any]], mode: str) -> None:
         if mode == "due":

@@ -149,9 +149,13 @@ class LazyQueue:
     def open(self) -> None:
         """Take in what came meanwhile."""
         self.push = self.resting_push
-        while self._inbox:
-            self.resting_push(self._inbox.pop())
         self.untidy = False
+        try:
+            while self._inbox:
+                self.resting_push(self._inbox.pop())
+        except BaseException:
+            self.untidy = True
+            raise
 
     def _guarded_push(self, entry: Entry) -> None:
         ranking = self._ranking
@@ -204,7 +208,7 @@ class IndexedQueue(LazyQueue):
 
         False if somebody further down this stack is inside, and it stays, dead, or has it in hand already.
         """
-        if self.push is not self.resting_push:
+        if self.untidy or self.push is not self.resting_push:
             return False
         taken: bool = self._guarded(self._remove, entry)
         return taken
@@ -217,7 +221,8 @@ class IndexedQueue(LazyQueue):
         return True
 
     def _insert(self, entry: Entry) -> None:
-        self.heap.add(entry)
+        if not self.untidy:  # else an interrupt left the list half changed: it is rebuilt from the map, with this job
+            self.heap.add(entry)
 
     def _take(self) -> Entry | None:
         heap = self.heap

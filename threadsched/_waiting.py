@@ -69,8 +69,7 @@ class Waiting(Shared):
         with self.lock:
             self.idle_waiters.append(token)
             if not self.core.pending and not self.core.running:
-                self.idle_waiters.remove(token)
-                return True
+                return self._forget(token, self.idle_waiters)
         return self._wait_on(token, self.idle_waiters, timeout)
 
     def wait_below(self, pending: int, timeout: float | None) -> bool:
@@ -91,14 +90,19 @@ class Waiting(Shared):
                 if gate.limit is None and not gate.below:
                     core.gate = None  # nobody pays for it any more
 
+    def _forget(self, token: Any, registry: list[Any]) -> bool:
+        """Take a token off a list that a handler on this thread may have emptied already; always True."""
+        if token in registry:
+            registry.remove(token)
+        return True
+
     def wait_left(self, timeout: float | None) -> bool:
         """Sleep until every worker has left."""
         token = make_token()
         with self.lock:
             self.exit_waiters.append(token)
             if not self.launched:
-                self.exit_waiters.remove(token)
-                return True
+                return self._forget(token, self.exit_waiters)
         return self._wait_on(token, self.exit_waiters, timeout)
 
     def let_woken_claim(self) -> None:

@@ -137,13 +137,13 @@ class Worker:
                 if settled is not None:
                     self.carry_home(settled, result, name)
                 # Nothing of the last job may outlive it here, and now the lock is free.
-                fn = args = kwargs = context = result = settled = None
+                fn = args = kwargs = context = result = settled = self.settled = None
                 if not self.rest():
                     return
                 continue
             # The references of the last job are replaced here, and not under the lock; those of this job are kept
             # until it is settled, for then the job drops its own.
-            settled = None
+            settled = self.settled = None
             fn, args, kwargs, context = job._fn, job._args, job._kwargs, job._context
             try:
                 result = run_task(fn, args, kwargs, own_context(job) if context is not None else Context())
