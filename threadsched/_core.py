@@ -566,7 +566,7 @@ class Core:
             job._submitted_at,
             job._run_at,
             job._started_at,
-            job._finished_at,
+            job._key,  # of an ended job: when that was
             job._place,
             error,
         )

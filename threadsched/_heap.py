@@ -47,7 +47,8 @@ class LazyQueue:
     def __init__(self, ranking: Ranking | None = None) -> None:
         self.lane: deque[Entry] = deque()  # (rank, seq) in ascending order
         self.heap: Any = []  # Heap of (rank, seq)
-        self.untidy = False
+        self.untidy = False  # to be rebuilt before anybody looks
+        self.broken = False  # ... and not to be touched before, for an exception left it half changed
         self._inbox: list[Entry] = []
         self._ranking = ranking
         guarded = self.indexed or (ranking is not None and ranking.comparing)
@@ -100,7 +101,7 @@ class LazyQueue:
                 self.untidy = True
                 self._inbox.clear()
                 self._fill(make_entries())
-                self.untidy = False
+                self.untidy = self.broken = False
             finally:
                 self.push = self.resting_push
             if not self._inbox:
@@ -176,7 +177,7 @@ class LazyQueue:
             while self._inbox:
                 self._insert(self._inbox.pop())
         except BaseException:
-            self.untidy = True
+            self.untidy = self.broken = True
             raise
         finally:
             self.push = self.resting_push
@@ -221,7 +222,7 @@ class IndexedQueue(LazyQueue):
         return True
 
     def _insert(self, entry: Entry) -> None:
-        if not self.untidy:  # else an interrupt left the list half changed: it is rebuilt from the map, with this job
+        if not self.broken:  # else an interrupt left the list half changed: it is rebuilt from the map, with this job
             self.heap.add(entry)
 
     def _take(self) -> Entry | None:

@@ -19,7 +19,7 @@ what ran (``orphaned``), a move that only fork makes.
 should. A job has slots, and builds a condition only when ``concurrent.futures.wait`` or ``as_completed`` ask for one.
 ``_state``, ``_condition`` and ``_waiters`` are therefore kept under the names those functions use.
 
-Locking: the fields are written under the scheduler's lock only. ``_result`` and ``_exception`` are written before
+Locking: the fields are written under the scheduler's lock only. ``_result`` is written before
 ``_state``, so a reader that sees an ended state without the lock sees the outcome too. Where a condition exists, the
 state changes under both, the condition first.
 """
@@ -153,8 +153,6 @@ class Job(concurrent.futures.Future[T], Generic[T]):
         "_attached",
         "_attempts",
         "_context",
-        "_exception",
-        "_finished_at",
         "_fn",
         "_key",
         "_kwargs",
@@ -172,7 +170,7 @@ class Job(concurrent.futures.Future[T], Generic[T]):
 
     # Given by the scheduler with the lock held, just before the job is accepted.
     _seq: int
-    _key: Any
+    _key: Any  # what the ready queue ranks it by; once it has ended, when that was: a slot less in a pending job
 
     # Of a job with a deadline its own, in the instance's dictionary: the others pay no slot for it.
     _deadline: float = math.inf
@@ -206,10 +204,8 @@ class Job(concurrent.futures.Future[T], Generic[T]):
         self._place: Any = DELAYED if delay else READY
         self._attempts = 0
         self._started_at: float | None = None
-        self._finished_at: float | None = None
         self._attached: Attached | None = None
-        self._exception: BaseException | None = None
-        self._result: Any = None  # the value; the Failure of a failed job
+        self._result: Any = None  # the value; the Failure of a failed job; the reason of a cancelled one, or None
 
     # ---------------------------------------------------------------- what it is
 
@@ -268,7 +264,7 @@ class Job(concurrent.futures.Future[T], Generic[T]):
         if state == _RUNNING:
             return JobStatus.RUNNING
         if state == _FINISHED:
-            return JobStatus.DONE if self._exception is None else JobStatus.FAILED
+            return JobStatus.FAILED if type(self._result) is Failure else JobStatus.DONE
         return JobStatus.CANCELLED
 
     def info(self) -> JobInfo:
@@ -327,15 +323,15 @@ class Job(concurrent.futures.Future[T], Generic[T]):
         """
         if self._state != _FINISHED:
             self._wait(timeout)
-        error = self._exception
-        if error is None:
-            value: T = self._result
+        outcome: Any = self._result
+        if type(outcome) is not Failure:
+            value: T = outcome
             return value
         try:
-            raise BaseException.with_traceback(error, self._look_at_failure())
+            raise BaseException.with_traceback(outcome.error, self._look_at_failure())
         finally:
             # The traceback holds this frame: without this line it would be a cycle through the job.
-            self = error = None  # type: ignore[assignment]
+            self = outcome = None  # type: ignore[assignment]
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """Wait like :meth:`result` and return the error, or None if the job is DONE."""
@@ -379,7 +375,17 @@ class Job(concurrent.futures.Future[T], Generic[T]):
         failure.seen = True
         return failure.traceback
 
+    @property
+    def _finished_at(self) -> float | None:
+        """When it ended, on the scheduler's clock; None before."""
+        return self._key if self.done() else None
+
     if not TYPE_CHECKING:  # a checker shall see Future's own attributes
+
+        @property
+        def _exception(self) -> BaseException | None:
+            outcome = self._result
+            return outcome.error if type(outcome) is Failure else None
 
         @property
         def _condition(self) -> JobCondition:
@@ -480,7 +486,7 @@ class Job(concurrent.futures.Future[T], Generic[T]):
     def _finish(self, result: T, name: str, now: float) -> None:
         if self._state is not _RUNNING:
             self._illegal("finish")
-        self._finished_at = now
+        self._key = now
         self._result = result
         self._fn = name
         self._args = self._kwargs = self._context = None
@@ -489,9 +495,8 @@ class Job(concurrent.futures.Future[T], Generic[T]):
     def _fail(self, failure: Failure, now: float) -> None:
         if self._state is not _RUNNING and self._state is not _PENDING:
             self._illegal("fail")
-        self._finished_at = now
+        self._key = now
         self._result = failure
-        self._exception = failure.error
         self._fn = failure.name
         self._args = self._kwargs = self._context = None
         self._state = _FINISHED
@@ -513,7 +518,7 @@ class Job(concurrent.futures.Future[T], Generic[T]):
         """
         if self._state is not _PENDING and self._state is not _RUNNING:
             self._illegal("cancel")
-        self._finished_at = now
+        self._key = now
         self._result = reason
         self._fn = name
         self._args = self._kwargs = self._context = None
