@@ -153,7 +153,7 @@ class Ending(Waiting):
         return cancelled
 
     def request_cancel(self, job: Job[Any]) -> bool:
-        """Cancel if pending; else set the token that the task may look at, and wake it from ``sleep()``."""
+        """Cancel if pending; else set the token that the task may look at, end its ``sleep()``, cancel a coroutine."""
         if self.cancel(job):
             return True
         with self.lock:
@@ -163,7 +163,10 @@ class Ending(Waiting):
             attached.stop = attached.no_retry = True
             if attached.sleeper is not None and self.sleepers.pop(attached.sleeper, None) is not None:
                 attached.sleeper.release()
-            return True
+            stopper = attached.stopper
+        if stopper is not None:
+            stopper()
+        return True
 
     def claim_for_caller(self, job: Job[Any]) -> bool:
         """``job.claim()``."""

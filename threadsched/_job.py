@@ -83,7 +83,18 @@ def task_name(fn: object) -> str:
 class Attached:
     """What hangs on the few jobs that somebody waits for, watches, or asks to stop."""
 
-    __slots__ = ("callbacks", "condition", "error", "no_retry", "rules", "sleeper", "stop", "tokens", "trail")
+    __slots__ = (
+        "callbacks",
+        "condition",
+        "error",
+        "no_retry",
+        "rules",
+        "sleeper",
+        "stop",
+        "stopper",
+        "tokens",
+        "trail",
+    )
 
     def __init__(self) -> None:
         self.tokens: list[Any] = []
@@ -94,6 +105,8 @@ class Attached:
         """Somebody cancelled it while it ran: it goes on, and is not started again."""
         self.stop = False
         """``request_cancel`` was called."""
+        self.stopper: Callable[[], None] | None = None
+        """Asks the running attempt to stop beyond the token: cancels a coroutine. From any thread, lock not held."""
         self.sleeper: Any = None
         """The token on which the task itself sleeps in ``sleep()``."""
         self.rules: tuple[Any, ...] = ()

@@ -6,9 +6,8 @@ notes, telling the watchers of ``concurrent.futures.wait``, and cleaning up afte
 
 from __future__ import annotations
 
-import inspect
 import logging
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from threadsched import _locks, _log, _numbers, _worker
 from threadsched._errors import JobStoppedError, WorkerDiedError
@@ -21,21 +20,9 @@ if TYPE_CHECKING:
 
 
 def check_task(fn: object) -> None:
-    """Refuse what is not callable, and coroutine functions in any wrapping."""
+    """Refuse what is not callable."""
     if not callable(fn):
         raise TypeError(f"the task must be callable, not {_numbers.describe(fn)}")
-    inner = fn
-    while hasattr(inner, "func") and callable(inner.func):  # functools.partial
-        inner = inner.func
-    # A callable object is known by its class's method; callable() has been asked already.
-    method = getattr(type(inner), "__call__", None)  # noqa: B004 -- not a test of callability
-    if inspect.iscoroutinefunction(inner) or inspect.iscoroutinefunction(method):
-        refuse_coroutine(inner)
-
-
-def refuse_coroutine(fn: object) -> NoReturn:
-    """Raise for an ``async def`` task: on a thread it would "succeed" without having run."""
-    raise TypeError(f"{task_name(fn)} is a coroutine function; submit a function that calls asyncio.run on it")
 
 
 def attempt_failed(runtime: Ending, job: Job[Any], error: BaseException) -> None:
@@ -43,8 +30,8 @@ def attempt_failed(runtime: Ending, job: Job[Any], error: BaseException) -> None
     trace = error.__traceback__
     while trace is not None and trace.tb_frame.f_code is not _worker.run_task.__code__:
         trace = trace.tb_next
-    if trace is not None:
-        error.__traceback__ = trace.tb_next  # as the task left it, without the worker's own frames
+    while trace is not None and trace.tb_frame.f_code in _worker.OUTER_CODE:
+        trace = error.__traceback__ = trace.tb_next  # as the task left it, without the worker's own frames
     if isinstance(error, JobStoppedError) and job.cancel_requested:
         runtime.stop(job)
         return

@@ -22,8 +22,6 @@ from threadsched._worker import CLEAR, CONDITION, IDLE, LEAVE, OUTBOX, TELL, WAT
 
 copy_context = contextvars.copy_context
 
-_CO_COROUTINE = 0x80  # inspect.CO_COROUTINE
-
 
 class Runtime(Pool):
     """A scheduler without its face.
@@ -34,10 +32,7 @@ class Runtime(Pool):
 
     def submit(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None, options: Options) -> Job[Any]:
         """Accept a job: the hot path, a few C calls long inside the lock."""
-        if type(fn) is FunctionType:
-            if fn.__code__.co_flags & _CO_COROUTINE:
-                _outcome.refuse_coroutine(fn)
-        else:
+        if type(fn) is not FunctionType:
             _outcome.check_task(fn)
         context = copy_context() if options.context else None
         job: Job[Any] = Job(self, fn, args, kwargs or None, options, context or None, self.now())

@@ -10,9 +10,9 @@ from __future__ import annotations
 import concurrent.futures
 import os
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from types import TracebackType
-from typing import Any, Literal, NoReturn, ParamSpec, TypeVar, Unpack
+from typing import Any, Literal, NoReturn, ParamSpec, TypeVar, Unpack, overload
 
 from threadsched import _exit, _inspect, _numbers
 from threadsched._clock import Clock, MonotonicClock, VirtualClock
@@ -96,13 +96,21 @@ class Scheduler(concurrent.futures.Executor):
 
     # ---------------------------------------------------------------- work in
 
-    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Job[T]:
+    @overload
+    def submit(self, fn: Callable[P, Coroutine[Any, Any, T]], /, *args: P.args, **kwargs: P.kwargs) -> Job[T]: ...
+
+    @overload
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Job[T]: ...
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Job[Any]:
         """Accept ``fn(*args, **kwargs)`` to run as soon as a worker is free, and return its job.
 
-        Every keyword belongs to ``fn``; what concerns the job is said by :meth:`options`.
+        Every keyword belongs to ``fn``; what concerns the job is said by :meth:`options`. If ``fn`` is an ``async
+        def``, or returns a coroutine object, the worker runs that to its end on an event loop of its own, and the job
+        settles then.
 
         Raises:
-            TypeError: ``fn`` is not callable, or is a coroutine function.
+            TypeError: ``fn`` is not callable.
             SchedulerClosedError: after ``shutdown``. It is a RuntimeError.
             BrokenSchedulerError: an initializer failed.
             RuntimeError: no worker could be started; the job is not queued then.
@@ -277,7 +285,13 @@ class Submitter(concurrent.futures.Executor):
         self._runtime = runtime
         self._options = options
 
-    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Job[T]:
+    @overload
+    def submit(self, fn: Callable[P, Coroutine[Any, Any, T]], /, *args: P.args, **kwargs: P.kwargs) -> Job[T]: ...
+
+    @overload
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Job[T]: ...
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Job[Any]:
         """Accept ``fn(*args, **kwargs)`` with these options; as ``Scheduler.submit``.
 
         Raises:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import concurrent.futures
-from collections.abc import Callable
-from typing import Any, NamedTuple, ParamSpec, TypeVar, Unpack
+from collections.abc import Callable, Coroutine
+from typing import Any, NamedTuple, ParamSpec, TypeVar, Unpack, overload
 
 from threadsched import _exit, _inspect, _numbers, _worker
 from threadsched._clock import Clock
@@ -63,7 +63,13 @@ class StepScheduler(concurrent.futures.Executor):
         )
         self._slots = [_worker.Worker(self._runtime, number) for number in range(width)]
 
-    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Job[T]:
+    @overload
+    def submit(self, fn: Callable[P, Coroutine[Any, Any, T]], /, *args: P.args, **kwargs: P.kwargs) -> Job[T]: ...
+
+    @overload
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Job[T]: ...
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Job[Any]:
         """Accept a job for the next tick; as ``Scheduler.submit``."""
         return self._runtime.submit(fn, args, kwargs, DEFAULTS)
 

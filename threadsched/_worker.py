@@ -15,7 +15,7 @@ from contextvars import Context
 from types import CoroutineType, FunctionType
 from typing import TYPE_CHECKING, Any
 
-from threadsched import _locks, _log
+from threadsched import _coroutines, _locks, _log
 from threadsched._job import Job, task_name
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def on_slot(slot: Worker, job: Job[Any]) -> Iterator[None]:
 class Worker:
     """One thread of the pool and what it is doing."""
 
-    __slots__ = ("due", "generation", "ident", "job", "name", "number", "order", "runtime", "thread", "token")
+    __slots__ = ("due", "generation", "ident", "job", "loop", "name", "number", "order", "runtime", "thread", "token")
 
     def __init__(self, runtime: Runtime, number: int) -> None:
         self.runtime = runtime
@@ -87,6 +87,7 @@ class Worker:
         self.order = IDLE  # what the last turn said
         self.due: float | None = None  # with WATCH: until when to sleep
         self.ident = 0
+        self.loop: Any = None  # the event loop of this thread, made for the first coroutine
         self.thread: threading.Thread | None = None
 
     def main(self) -> None:
@@ -103,7 +104,10 @@ class Worker:
         except BaseException as error:  # ours, or thrown into this thread: the pool must not shrink
             runtime.worker_died(self, error)
         finally:
-            runtime.leave(self)
+            try:
+                _coroutines.close(self)
+            finally:
+                runtime.leave(self)
 
     def serve(self) -> None:
         """Turn and run, turn and run."""
@@ -172,12 +176,17 @@ def own_context(job: Job[Any]) -> Context:
 
 
 def run_task(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None, context: Context) -> Any:
-    """Run one attempt and return the value; raises what the task raises."""
+    """Run one attempt, a coroutine that the task returned included, and return the value; raises what it raises."""
     result = context.run(fn, *args, **kwargs) if kwargs else context.run(fn, *args)
     if type(result) is CoroutineType:
-        result.close()
-        raise TypeError(f"{task_name(fn)} returned a coroutine, which nothing would run; pass it to asyncio.run")
+        worker = _here.worker
+        assert worker is not None  # tasks run on workers, and on slots that look like one
+        return _coroutines.run(worker, result, context)
     return result
+
+
+# Code whose frames are the outermost of a task's traceback and not the task's.
+OUTER_CODE = (run_task.__code__, _coroutines.run.__code__)
 
 
 def call_hook(what: str, hook: Any, *args: object) -> None:

@@ -1,0 +1,211 @@
+"""Coroutines as tasks: each worker drives them on an event loop of its own.
+
+The loop is made when a worker meets its first coroutine, serves all that it meets later, and is closed by that worker
+when it ends. ``asyncio`` is imported then and not before: who submits no coroutine does not pay for it.
+
+What a coroutine leaves behind on the loop (asyncio tasks that it started and did not await) is cancelled and awaited
+before its job settles, so the next job finds the loop empty; what such a task raises goes to the loop's exception
+handler, which logs it. A loop that cannot be cleared is thrown away and replaced.
+
+Everything here runs on the thread of the worker, with no lock held, but for :data:`Attached.stopper`, the way in which
+other threads ask the running attempt to stop.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Coroutine
+from contextvars import Context
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from threadsched import _log
+from threadsched._errors import JobStoppedError
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from threadsched._worker import Worker
+
+# Rounds of cancelling what a job left behind: each takes what the one before started while it was being cancelled.
+ROUNDS = 10
+
+# Loops that a fork left in a child of it. Closing one there would take its file descriptors out of the epoll object
+# that the parent goes on using, so they are kept as they are.
+_inherited: list[Any] = []
+
+
+def run(worker: Worker, coroutine: Coroutine[Any, Any, Any], context: Context) -> Any:
+    """Drive a coroutine to its end on the worker's loop and return its value; raises what it raises.
+
+    Raises:
+        JobStoppedError: it was asked to stop, and let the CancelledError out.
+        RuntimeError: this thread is inside a running event loop already.
+    """
+    job = worker.job
+    try:
+        loop = _loop_of(worker)
+        task = loop.create_task(coroutine, context=context)
+    except BaseException:
+        coroutine.close()
+        raise
+    error: BaseException | None = None
+    try:
+        _publish(worker, loop, task)
+        try:
+            _run_until_done(loop, task)
+        except BaseException as raised:  # KeyboardInterrupt and SystemExit come through the loop, not out of the task
+            error = raised
+        finally:
+            _clear_up(worker, loop)
+        if not task.cancelled():
+            error = error or task.exception()
+            if error is None:
+                return task.result()
+        elif job is not None and job.cancel_requested:
+            raise JobStoppedError(f"{job!r} was asked to stop")
+        if error is None:
+            error = _cancellation_of(task)
+        raise error.with_traceback(_from_task(error.__traceback__))
+    finally:
+        if job is not None and job._attached is not None:
+            job._attached.stopper = None
+        # The error's traceback holds this frame: without this line it would be a cycle.
+        del task, error, coroutine
+
+
+def _loop_of(worker: Worker) -> asyncio.AbstractEventLoop:
+    import asyncio
+
+    if asyncio._get_running_loop() is not None:
+        raise RuntimeError("a coroutine cannot be driven on a thread that is inside a running event loop: await it")
+    if worker.loop is None:
+        worker.loop = asyncio.new_event_loop()
+    loop: asyncio.AbstractEventLoop = worker.loop
+    return loop
+
+
+def _publish(worker: Worker, loop: asyncio.AbstractEventLoop, task: asyncio.Task[Any]) -> None:
+    """Let other threads ask the attempt to stop, and do what was asked before it was possible."""
+    job = worker.job
+    if job is None:
+        return
+    with worker.runtime.lock:
+        attached = job._attach()
+        attached.stopper = _make_stopper(loop, task)
+        asked = attached.stop
+    if asked:
+        task.cancel()
+
+
+def _make_stopper(loop: asyncio.AbstractEventLoop, task: asyncio.Task[Any]) -> Callable[[], None]:
+    def cancel_all() -> None:
+        import asyncio
+
+        for one in asyncio.all_tasks(loop) if task.done() else (task,):
+            one.cancel()
+
+    def stop() -> None:
+        try:
+            loop.call_soon_threadsafe(cancel_all)
+        except RuntimeError:  # closed: the attempt is over
+            pass
+
+    return stop
+
+
+def _run_until_done(loop: asyncio.AbstractEventLoop, task: asyncio.Task[Any]) -> None:
+    """Run the loop until the task is done, also if somebody stops the loop meanwhile.
+
+    Not ``run_until_complete``, which raises the task's error and so adds its frames to that traceback.
+    """
+
+    def stop(done: asyncio.Task[Any]) -> None:
+        # Those two have ended the run already: stopping now would end the next one.
+        if done.cancelled() or not isinstance(done.exception(), (KeyboardInterrupt, SystemExit)):
+            loop.stop()
+
+    task.add_done_callback(stop)
+    while not task.done():
+        loop.run_forever()
+
+
+def _clear_up(worker: Worker, loop: asyncio.AbstractEventLoop) -> None:
+    """Leave an empty loop to the next job: cancel and await every task, or give the loop up."""
+    try:
+        cleared = _cancel_tasks(loop)
+        if worker.runtime.stepped:
+            close(worker)  # a stepped slot has no end at which to close it
+            return
+    except BaseException as error:  # thrown into this thread: the job's outcome stands
+        _log.report(
+            logging.ERROR, "clearing an event loop was broken off by %s", _log.describe_error(error), error=error
+        )
+        cleared = False
+    if not cleared:
+        _log.report(logging.ERROR, "the event loop of %s cannot be cleared and is replaced", worker.name)
+        close(worker)
+
+
+def _cancel_tasks(loop: asyncio.AbstractEventLoop) -> bool:
+    """Cancel and await what is left on the loop; False if it keeps starting new tasks."""
+    import asyncio
+
+    for _ in range(ROUNDS):
+        left = asyncio.all_tasks(loop)
+        if not left:
+            return True
+        for task in left:
+            task.cancel()
+        try:
+            loop.run_until_complete(asyncio.wait(left))
+        except (KeyboardInterrupt, SystemExit):  # out of one of them: it is told below, the rest in the next round
+            pass
+        for task in left:
+            if task.done() and not task.cancelled() and task.exception() is not None:
+                loop.call_exception_handler(
+                    {
+                        "message": "a task that a job left behind raised while it was cancelled",
+                        "exception": task.exception(),
+                        "task": task,
+                    }
+                )
+    return not asyncio.all_tasks(loop)
+
+
+def _cancellation_of(task: asyncio.Task[Any]) -> BaseException:
+    """Return the CancelledError with which a task ended."""
+    try:
+        task.result()
+    except BaseException as error:
+        return error
+    raise AssertionError("not a cancelled task")
+
+
+def _from_task(trace: TracebackType | None) -> TracebackType | None:
+    """Return a traceback without the frames, outermost, that are ours and asyncio's."""
+    inner = trace
+    while inner is not None:
+        module = inner.tb_frame.f_globals.get("__name__", "")
+        if module != __name__ and not module.startswith("asyncio."):
+            return inner
+        inner = inner.tb_next
+    return trace
+
+
+def close(worker: Worker) -> None:
+    """Close the worker's loop, if it has one; by that worker alone. What goes wrong is logged."""
+    loop, worker.loop = worker.loop, None
+    if loop is None:
+        return
+    if worker.generation != worker.runtime.generation:
+        _inherited.append(loop)
+        return
+    try:
+        try:
+            _cancel_tasks(loop)
+            loop.run_until_complete(loop.shutdown_asyncgens())
+        finally:
+            loop.close()
+    except BaseException as error:
+        _log.report(logging.ERROR, "closing an event loop raised %s", _log.describe_error(error), error=error)
