@@ -66,7 +66,7 @@ def run(worker: Worker, coroutine: Coroutine[Any, Any, Any], context: Context) -
             raise JobStoppedError(f"{job!r} was asked to stop")
         if error is None:
             error = _cancellation_of(task)
-        raise error.with_traceback(_from_task(error.__traceback__))
+        raise BaseException.with_traceback(error, _from_task(_log.traceback_of(error)))
     finally:
         if job is not None and job._attached is not None:
             job._attached.stopper = None

@@ -27,11 +27,12 @@ def check_task(fn: object) -> None:
 
 def attempt_failed(runtime: Ending, job: Job[Any], error: BaseException) -> None:
     """Retry, stop or fail a job whose attempt raised."""
-    trace = error.__traceback__
+    trace = _log.traceback_of(error)
     while trace is not None and trace.tb_frame.f_code is not _worker.run_task.__code__:
         trace = trace.tb_next
     while trace is not None and trace.tb_frame.f_code in _worker.OUTER_CODE:
-        trace = error.__traceback__ = trace.tb_next  # as the task left it, without the worker's own frames
+        trace = trace.tb_next
+        BaseException.with_traceback(error, trace)  # as the task left it, without the worker's own frames
     if isinstance(error, JobStoppedError) and job.cancel_requested:
         runtime.stop(job)
         return
