@@ -70,8 +70,9 @@ def run(worker: Worker, coroutine: Coroutine[Any, Any, Any], context: Context) -
     finally:
         if job is not None and job._attached is not None:
             job._attached.stopper = None
-        # The error's traceback holds this frame: without this line it would be a cycle.
-        del task, error, coroutine
+        # The traceback of an error holds this frame, and so do, by f_back, the coroutine's frames: without this line
+        # both would be cycles.
+        del task, error, coroutine, job
 
 
 def _loop_of(worker: Worker) -> asyncio.AbstractEventLoop:
@@ -126,8 +127,11 @@ def _run_until_done(loop: asyncio.AbstractEventLoop, task: asyncio.Task[Any]) ->
             loop.stop()
 
     task.add_done_callback(stop)
-    while not task.done():
-        loop.run_forever()
+    try:
+        while not task.done():
+            loop.run_forever()
+    finally:
+        del task  # as in run()
 
 
 def _clear_up(worker: Worker, loop: asyncio.AbstractEventLoop) -> None:
