@@ -24,6 +24,7 @@ LAYERS = (
     "_records",
     "_retry",
     "_options",
+    "_asyncio",
     "_job",
     "_policy",
     "_heap",

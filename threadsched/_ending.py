@@ -251,6 +251,17 @@ class Ending(Waiting):
                 job._result.seen = True
         call_hook(f"a done-callback of job {job.id!r}", fn, job)
 
+    def forget_callback(self, job: Job[Any], fn: Callable[[Any], object]) -> None:
+        """Take a callback of ours off a job again, if the job has not ended. O(callbacks)."""
+        with self.lock:
+            callbacks = job._attach().callbacks
+            if job.done():
+                return  # they are being called
+            for index, callback in enumerate(callbacks):
+                if callback is fn:  # not ==, which is the other callbacks' code
+                    del callbacks[index]
+                    return
+
     def run_callbacks(self, job: Job[Any]) -> None:
         """Call each done-callback once, in the order they were added. No lock held."""
         attached = job._attached

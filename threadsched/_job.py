@@ -29,7 +29,7 @@ from __future__ import annotations
 import concurrent.futures
 import logging
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 from threadsched import _errors, _log, _numbers
@@ -352,6 +352,23 @@ class Job(concurrent.futures.Future[T], Generic[T]):
         No lock of the scheduler is held during the call. What ``fn`` raises is logged and changes nothing else.
         """
         self._runtime.add_callback(self, fn)
+
+    def __await__(self) -> Generator[Any, None, T]:
+        """Wait on the running asyncio loop, which is not blocked, and return the value or raise the job's error.
+
+        Cancelling the awaiting asyncio task cancels the job if it is pending, and asks it to stop if it runs
+        (``request_cancel``); ``asyncio.shield(job)`` keeps that from it. A job that was cancelled raises an error that
+        is both asyncio's and ``concurrent.futures``' CancelledError, or the error that says why it was.
+
+        Raises:
+            RuntimeError: the job has not ended, and no asyncio loop runs here.
+
+        Thread safety: any number of tasks, on any number of loops. If a loop is closed before the job ends, nothing
+        happens.
+        """
+        from threadsched import _asyncio
+
+        return _asyncio.wait_for(self)
 
     def set_result(self, result: T) -> None:
         """Settle a job that ``claim()`` gave to the caller; InvalidStateError for any other."""

@@ -249,6 +249,22 @@ class Scheduler(concurrent.futures.Executor):
         self.shutdown(drain="all" if kind is None else "due")
         return False
 
+    async def __aenter__(self) -> Scheduler:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> Literal[False]:
+        """Shut down as ``with`` does, and wait without blocking the loop; a cancelled wait leaves the door closed."""
+        from threadsched import _asyncio
+
+        if self._runtime.on_worker():
+            return self.__exit__(kind, error, trace)  # which does not wait there
+        drain: Literal["all", "due"] = "all" if kind is None else "due"
+        self._runtime.close(drain)  # whatever becomes of the wait
+        await _asyncio.call_off_loop(lambda: self.shutdown(drain=drain), f"{self._runtime.name} (closing)")
+        return False
+
     # ---------------------------------------------------------------- look inside
 
     def stats(self) -> Stats:

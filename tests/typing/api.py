@@ -105,6 +105,12 @@ def coroutines(scheduler: Scheduler, stepped: StepScheduler) -> None:
 
 async def in_asyncio(scheduler: Scheduler) -> None:
     assert_type(await asyncio.wrap_future(scheduler.submit(name_of, 1)), str)
+    assert_type(await scheduler.submit(name_of, 1), str)
+    assert_type(await scheduler.submit(fetch, 1), str)
+    assert_type(await asyncio.wait_for(scheduler.submit(double, 1), 5), int)
+    assert_type(await asyncio.gather(scheduler.submit(double, 1), scheduler.submit(fetch, 1)), tuple[int, str])
+    async with Scheduler() as entered:
+        assert_type(entered, Scheduler)
 
 
 def jobs(job: Job[int]) -> None:
