@@ -37,6 +37,7 @@ LAYERS = (
     "_exit",
     "_waiting",
     "_ending",
+    "_helping",
     "_pool",
     "_runtime",
     "_scheduler",

@@ -13,7 +13,9 @@ other threads ask the running attempt to stop.
 
 from __future__ import annotations
 
+import functools
 import logging
+import sys
 from collections.abc import Callable, Coroutine
 from contextvars import Context
 from types import TracebackType
@@ -25,6 +27,7 @@ from threadsched._errors import JobStoppedError
 if TYPE_CHECKING:
     import asyncio
 
+    from threadsched._job import Job
     from threadsched._worker import Worker
 
 # Rounds of cancelling what a job left behind: each takes what the one before started while it was being cancelled.
@@ -78,7 +81,7 @@ def run(worker: Worker, coroutine: Coroutine[Any, Any, Any], context: Context) -
 def _loop_of(worker: Worker) -> asyncio.AbstractEventLoop:
     import asyncio
 
-    if asyncio._get_running_loop() is not None:
+    if is_loop_running():
         raise RuntimeError("a coroutine cannot be driven on a thread that is inside a running event loop: await it")
     if worker.loop is None:
         worker.loop = asyncio.new_event_loop()
@@ -195,6 +198,34 @@ def _from_task(trace: TracebackType | None) -> TracebackType | None:
             return inner
         inner = inner.tb_next
     return trace
+
+
+def refuse_to_block(job: Job[Any]) -> None:
+    """Raise RuntimeError if waiting for this job, which has not ended, would block the running loop it may need."""
+    if is_loop_running() and not job.done() and is_coroutine_job(job):
+        raise RuntimeError(f"{job!r} is a coroutine: await it here, for result() would block the event loop it needs")
+
+
+def is_loop_running() -> bool:
+    """Whether the calling thread is inside a running event loop."""
+    asyncio = sys.modules.get("asyncio")
+    return asyncio is not None and asyncio._get_running_loop() is not None
+
+
+def is_coroutine_job(job: Job[Any]) -> bool:
+    """Whether a job is known to be a coroutine: one that is being driven, or a coroutine function in any wrapping."""
+    import inspect
+
+    attached = job._attached
+    if attached is not None and attached.stopper is not None:
+        return True
+    fn = job._fn
+    while isinstance(fn, functools.partial):
+        fn = fn.func
+    try:
+        return inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(getattr(type(fn), "__call__", None))  # noqa: B004 -- its code is asked for, not whether it is there
+    except Exception:  # an attribute hook of the caller's
+        return False
 
 
 def close(worker: Worker) -> None:

@@ -117,8 +117,10 @@ def explain(runtime: Runtime, job: Job[Any]) -> list[Reason]:
         delayed = job._place is DELAYED and info.run_at > now
         ahead, width = len(runtime.core.ready), runtime.width
         halted = runtime.core.halted
+        awaited = list(runtime.awaits.get(job._seq, ()))
     if info.status is JobStatus.RUNNING:
-        return [Reason("running", f"attempt {info.attempts} runs on {info.worker or 'its claimer'}")]
+        waits = "".join(f"; it waits for job {one.id!r} ({one.name})" for one in awaited)
+        return [Reason("running", f"attempt {info.attempts} runs on {info.worker or 'its claimer'}{waits}")]
     if info.status.ended:
         return [Reason("ended", f"ended {info.status.name}" + (f": {info.error}" if info.error else ""))]
     if halted:
@@ -151,7 +153,11 @@ def check(runtime: Runtime) -> None:
             problem = "a worker that has left is on a list of sleepers"
         elif not runtime.stepped and len(runtime.core.running) > len(runtime.workers) + sum(
             not isinstance(job._place, Worker) for job in runtime.core.running.values()
-        ):
+        ) + sum(worker.depth for worker in runtime.workers.values()):
             problem = "more jobs run than there are workers"
+        elif not set(runtime.awaits) <= set(runtime.core.running):
+            problem = "a job waits for another and does not run"
+        elif any(bell.worker.parked is not bell.job for bell in runtime.helpers.values()):
+            problem = "a worker is asleep inside a task and does not say for what"
     if problem:
         raise InvariantError(problem)

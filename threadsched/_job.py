@@ -316,16 +316,24 @@ class Job(concurrent.futures.Future[T], Generic[T]):
     def result(self, timeout: float | None = None) -> T:
         """Wait for the job to end and return its value, or raise what its last attempt raised.
 
+        Inside a task of the same scheduler, and without a timeout, it does not merely wait: a job that is due is run
+        right there, so tasks that wait for tasks do not use up the pool.
+
         Args:
             timeout: real seconds to wait at most; None waits for ever, 0 or less does not wait.
 
         Raises:
             TimeoutError: the job had not ended in time. It goes on.
             concurrent.futures.CancelledError: the job ended CANCELLED.
+            DeadlockError: inside a task, if no thread could ever end this wait. It is a RuntimeError.
+            NestingError: inside a task, if 100 jobs wait on its thread already, each for the next.
             RuntimeError: called by code that interrupted the scheduler itself on this thread (a signal handler, a
-                finalizer), where waiting could never end.
+                finalizer), where waiting could never end; or for a coroutine job inside the event loop of a worker,
+                where ``await job`` is the way.
         """
         if self._state != _FINISHED:
+            if timeout is None:
+                self._runtime.help(self)
             self._wait(timeout)
         error = self._exception
         if error is None:
@@ -340,6 +348,8 @@ class Job(concurrent.futures.Future[T], Generic[T]):
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """Wait like :meth:`result` and return the error, or None if the job is DONE."""
         if self._state != _FINISHED:
+            if timeout is None:
+                self._runtime.help(self)
             self._wait(timeout)
         error = self._exception
         if error is not None:

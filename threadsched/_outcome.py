@@ -28,7 +28,7 @@ def check_task(fn: object) -> None:
 def attempt_failed(runtime: Ending, job: Job[Any], error: BaseException) -> None:
     """Retry, stop or fail a job whose attempt raised."""
     trace = _log.traceback_of(error)
-    while trace is not None and trace.tb_frame.f_code is not _worker.run_task.__code__:
+    while trace is not None and trace.tb_frame.f_code not in _worker.OUTER_CODE:
         trace = trace.tb_next
     while trace is not None and trace.tb_frame.f_code in _worker.OUTER_CODE:
         trace = trace.tb_next

@@ -131,7 +131,7 @@ class Runtime(Pool):
                 job = core.claim(now, worker)
                 if job is not None:
                     worker.job = job
-                    if self.idle or self.watch:
+                    if self.idle or self.watch or self.helpers:
                         self._pass_on_locked(moved)
                     if self.turn_waiters:
                         _locks.release_all(self.turn_waiters)
@@ -145,15 +145,6 @@ class Runtime(Pool):
             finally:
                 if self.mark is worker:
                     self.mark = None
-
-    def _pass_on_locked(self, moved: int) -> None:
-        """Before running a job: wake who is needed for the rest, and hand the watch on."""
-        core = self.core
-        ready = len(core.ready)
-        for _ in range(min(max(moved, 1), ready)):
-            self._wake_locked()
-        if len(core.delayed) and not self.watch and self.idle:
-            self._new_head_locked()
 
     def _rest_locked(self, worker: Worker, now: float) -> None:
         """Nothing to claim: decide whether to leave, help, watch or sleep, and register for that."""

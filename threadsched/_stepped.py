@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, NamedTuple, ParamSpec, TypeVar, Unpack, overload
 
@@ -68,6 +69,7 @@ class StepScheduler(concurrent.futures.Executor):
             history=_numbers.count("history", history),
             stepped=True,
         )
+        self._runtime.ticker = threading.get_ident()
         self._slots = [_worker.Worker(self._runtime, number) for number in range(width)]
 
     @overload
@@ -124,6 +126,7 @@ class StepScheduler(concurrent.futures.Executor):
     def tick(self) -> list[Ran]:
         """Promote what is due, once, then run one ready job in each slot, in order; return what ran."""
         runtime = self._runtime
+        runtime.ticker = threading.get_ident()
         now = runtime.read_clock()
         with runtime.lock:
             runtime.core.promote(now)

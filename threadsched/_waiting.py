@@ -142,11 +142,12 @@ class Waiting(Shared):
 
     def _quiescent_locked(self, now: float) -> bool:
         """Whether every worker sleeps and nothing is due at ``now``."""
-        asleep = len(self.idle) + len(self.watch) + len(self.sleepers)
+        asleep = len(self.idle) + len(self.watch) + len(self.sleepers) + len(self.helpers)
         due = self.core.next_due()
+        free = self.idle or self.watch  # else nobody is there who could take what is ready
         return (
             asleep >= len(self.launched)
-            and (self.core.halted or not len(self.core.ready))
+            and (self.core.halted or not free or not len(self.core.ready))
             and (due is None or due > now)
             and not self.core.outbox
             and all(until > now for until in self.sleepers.values())

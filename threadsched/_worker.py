@@ -77,7 +77,10 @@ def on_slot(slot: Worker, job: Job[Any]) -> Iterator[None]:
 class Worker:
     """One thread of the pool and what it is doing."""
 
-    __slots__ = ("due", "generation", "ident", "job", "loop", "name", "number", "order", "runtime", "thread", "token")
+    __slots__ = (
+        "depth", "due", "generation", "ident", "job", "loop", "name", "number", "order", "parked", "runtime", "thread",
+        "token",
+    )  # fmt: skip
 
     def __init__(self, runtime: Runtime, number: int) -> None:
         self.runtime = runtime
@@ -86,6 +89,8 @@ class Worker:
         self.generation = runtime.generation
         self.token = _locks.make_token()  # Released by whoever takes it off runtime.idle or runtime.watch.
         self.job: Job[Any] | None = None
+        self.depth = 0  # jobs on this thread beside the one that it claimed in its own round; guarded by the lock
+        self.parked: Job[Any] | None = None  # what it sleeps for inside a task; guarded by the lock
         self.order = IDLE  # what the last turn said
         self.due: float | None = None  # with WATCH: until when to sleep
         self.ident = 0
@@ -188,7 +193,7 @@ def run_task(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None, cont
 
 
 # Code whose frames are the outermost of a task's traceback and not the task's.
-OUTER_CODE = (run_task.__code__, _coroutines.run.__code__)
+OUTER_CODE = {run_task.__code__, _coroutines.run.__code__}
 
 
 def call_hook(what: str, hook: Any, *args: object) -> None:
