@@ -38,6 +38,7 @@ LAYERS = (
     "_waiting",
     "_ending",
     "_helping",
+    "_awaiting",
     "_pool",
     "_runtime",
     "_scheduler",

@@ -45,17 +45,23 @@ def _until_done(job: Job[Any]) -> Generator[Any, None, None]:
     loop = asyncio.get_running_loop()
     future = loop.create_future()
     tell = _teller(loop, future)
-    job.add_done_callback(tell)
+    runtime = job._runtime
+    wait = runtime.wait_on_loop(job, loop, future)
     try:
+        if wait is None:
+            job.add_done_callback(tell)
+        else:
+            wait.start()
         yield from future
     except asyncio.CancelledError:
         # Whoever awaits was cancelled, and the job was its: give it up, or ask it to stop.
-        job._runtime.forget_callback(job, tell)
         job.request_cancel()
         raise
     finally:
-        if not future.done():  # the coroutine was closed, its loop perhaps too
-            job._runtime.forget_callback(job, tell)
+        if wait is not None:
+            wait.end()
+        elif not future.done() or future.cancelled():
+            runtime.forget_callback(job, tell)
 
 
 def _teller(loop: asyncio.AbstractEventLoop, future: asyncio.Future[Any]) -> Callable[[object], None]:

@@ -16,8 +16,9 @@ from __future__ import annotations
 import functools
 import logging
 import sys
+import weakref
 from collections.abc import Callable, Coroutine
-from contextvars import Context
+from contextvars import Context, ContextVar
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +33,11 @@ if TYPE_CHECKING:
 
 # Rounds of cancelling what a job left behind: each takes what the one before started while it was being cancelled.
 ROUNDS = 10
+
+# The job that a coroutine belongs to, as far as that lives. A context variable, so that the asyncio tasks that it
+# starts know it too; weak, so that a job submitted from a coroutine, which copies the context, does not keep that one
+# alive.
+job_here: ContextVar[weakref.ref[Job[Any]] | None] = ContextVar("threadsched_job", default=None)
 
 # Loops that a fork left in a child of it. Closing one there would take its file descriptors out of the epoll object
 # that the parent goes on using, so they are kept as they are.
@@ -48,15 +54,16 @@ def run(worker: Worker, coroutine: Coroutine[Any, Any, Any], context: Context) -
     job = worker.job
     try:
         loop = _loop_of(worker)
-        task = loop.create_task(coroutine, context=context)
+        task = _make_task(job, loop, coroutine, context)
     except BaseException:
         coroutine.close()
         raise
     error: BaseException | None = None
     try:
-        _publish(worker, loop, task)
+        worker.driven = job
+        _publish(worker, job, loop, task)
         try:
-            _run_until_done(loop, task)
+            _run_until_done(worker, loop, task)
         except BaseException as raised:  # KeyboardInterrupt and SystemExit come through the loop, not out of the task
             error = raised
         finally:
@@ -71,6 +78,7 @@ def run(worker: Worker, coroutine: Coroutine[Any, Any, Any], context: Context) -
             error = _cancellation_of(task)
         raise BaseException.with_traceback(error, _from_task(_log.traceback_of(error)))
     finally:
+        worker.driven = None
         if job is not None and job._attached is not None:
             job._attached.stopper = None
         # The traceback of an error holds this frame, and so do, by f_back, the coroutine's frames: without this line
@@ -89,9 +97,53 @@ def _loop_of(worker: Worker) -> asyncio.AbstractEventLoop:
     return loop
 
 
-def _publish(worker: Worker, loop: asyncio.AbstractEventLoop, task: asyncio.Task[Any]) -> None:
+def _make_task(
+    job: Job[Any] | None, loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, Any], context: Context
+) -> asyncio.Task[Any]:
+    if job is not None:
+        context.run(job_here.set, weakref.ref(job))
+    return loop.create_task(coroutine, context=context)
+
+
+def adopt(
+    worker: Worker,
+    job: Job[Any],
+    coroutine: Coroutine[Any, Any, Any],
+    context: Context,
+    then: Callable[[Job[Any], BaseException | None, Any], None],
+) -> None:
+    """Make a coroutine one more task of the loop that runs on this worker; ``then`` hears of its end, on the loop."""
+    loop: asyncio.AbstractEventLoop = worker.loop
+    try:
+        task = _make_task(job, loop, coroutine, context)
+    except BaseException:
+        coroutine.close()
+        raise
+
+    def ended(task: asyncio.Task[Any]) -> None:
+        worker.tasks.pop(task, None)
+        if job._attached is not None:
+            job._attached.stopper = None
+        error: BaseException | None
+        if task.cancelled():
+            asked = job.cancel_requested
+            error = JobStoppedError(f"{job!r} was asked to stop") if asked else _cancellation_of(task)
+        else:
+            error = task.exception()
+        if error is not None:
+            BaseException.with_traceback(error, _from_task(_log.traceback_of(error)))
+        try:
+            then(job, error, None if error is not None else task.result())
+        finally:
+            del error
+
+    worker.tasks[task] = job
+    _publish(worker, job, loop, task)
+    task.add_done_callback(ended)
+
+
+def _publish(worker: Worker, job: Job[Any] | None, loop: asyncio.AbstractEventLoop, task: asyncio.Task[Any]) -> None:
     """Let other threads ask the attempt to stop, and do what was asked before it was possible."""
-    job = worker.job
     if job is None:
         return
     with worker.runtime.lock:
@@ -118,28 +170,42 @@ def _make_stopper(loop: asyncio.AbstractEventLoop, task: asyncio.Task[Any]) -> C
     return stop
 
 
-def _run_until_done(loop: asyncio.AbstractEventLoop, task: asyncio.Task[Any]) -> None:
+def _run_until_done(worker: Worker, loop: asyncio.AbstractEventLoop, task: asyncio.Task[Any]) -> None:
     """Run the loop until the task is done, also if somebody stops the loop meanwhile.
+
+    KeyboardInterrupt and SystemExit leave the loop from whichever task raises them. Out of another job's, which was
+    adopted, they are that job's failure alone, and the loop goes on.
 
     Not ``run_until_complete``, which raises the task's error and so adds its frames to that traceback.
     """
+    over = False
 
     def stop(done: asyncio.Task[Any]) -> None:
-        # Those two have ended the run already: stopping now would end the next one.
-        if done.cancelled() or not isinstance(done.exception(), (KeyboardInterrupt, SystemExit)):
+        if not over:  # else one of those two has ended the run, and this would end the next one
             loop.stop()
 
     task.add_done_callback(stop)
     try:
         while not task.done():
-            loop.run_forever()
+            try:
+                loop.run_forever()
+            except (KeyboardInterrupt, SystemExit) as error:
+                if not _came_from(error, worker.tasks):
+                    raise
     finally:
+        over = True
         del task  # as in run()
+
+
+def _came_from(error: BaseException, tasks: dict[asyncio.Task[Any], Job[Any]]) -> bool:
+    return any(one.done() and not one.cancelled() and one.exception() is error for one in tasks)
 
 
 def _clear_up(worker: Worker, loop: asyncio.AbstractEventLoop) -> None:
     """Leave an empty loop to the next job: cancel and await every task, or give the loop up."""
     try:
+        for job in list(worker.tasks.values()):
+            worker.runtime.request_cancel(job)  # nobody is left on this loop who could await it
         cleared = _cancel_tasks(loop)
         if worker.runtime.stepped:
             close(worker)  # a stepped slot has no end at which to close it
@@ -166,8 +232,8 @@ def _cancel_tasks(loop: asyncio.AbstractEventLoop) -> bool:
             task.cancel()
         try:
             loop.run_until_complete(asyncio.wait(left))
-        except (KeyboardInterrupt, SystemExit):  # out of one of them: it is told below, the rest in the next round
-            pass
+        except (KeyboardInterrupt, SystemExit, RuntimeError):
+            pass  # out of one of them, or it stopped the loop: it is told below, and the rest is for the next round
         for task in left:
             if task.done() and not task.cancelled() and task.exception() is not None:
                 loop.call_exception_handler(

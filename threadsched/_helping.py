@@ -28,7 +28,7 @@ from threadsched import _coroutines, _locks, _worker
 from threadsched._ending import Ending
 from threadsched._errors import DeadlockError, NestingError
 from threadsched._job import DELAYED, READY, WAITING, Job, task_name
-from threadsched._worker import Worker, current_worker, own_context
+from threadsched._worker import Worker, current_job, current_worker, own_context
 
 if TYPE_CHECKING:
     from threadsched._shared import Shared
@@ -118,7 +118,7 @@ class Helping(Ending):
             self._refuse_between_ticks(job)
             return
         _coroutines.refuse_to_block(job)
-        waiter, bell = worker.job, Bell(self, worker, job)
+        waiter, before, bell = current_job() or worker.job, worker.job, Bell(self, worker, job)
         result: Any = None
         self.note_wait(waiter, job)
         try:
@@ -136,20 +136,20 @@ class Helping(Ending):
                 else:
                     worker.job = None
                     self.finish(task, result, task_name(fn))
-                self._come_back(worker, waiter, task)
+                self._come_back(worker, before, task)
                 fn = args = kwargs = context = result = task = None  # type: ignore[assignment]
         finally:
             self._stop_waiting(bell, waiter)
             # An error's traceback may hold this frame.
-            del job, waiter, bell, worker
+            del job, waiter, before, bell, worker
 
     def _refuse_between_ticks(self, job: Job[Any]) -> None:
         if self.stepped and threading.get_ident() == self.ticker and not job.done():
             raise DeadlockError(f"{job!r} cannot end while this thread waits for it: call tick() first")
 
-    def _come_back(self, worker: Worker, waiter: Job[Any], task: Job[Any]) -> None:
+    def _come_back(self, worker: Worker, before: Job[Any], task: Job[Any]) -> None:
         """Go on as the job that waited, after another one was run on this thread."""
-        worker.job = waiter
+        worker.job = before
         with self.lock:
             worker.depth -= 1
             self.core.stale.discard(task._seq)

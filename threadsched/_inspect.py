@@ -153,11 +153,11 @@ def check(runtime: Runtime) -> None:
             problem = "a worker that has left is on a list of sleepers"
         elif not runtime.stepped and len(runtime.core.running) > len(runtime.workers) + sum(
             not isinstance(job._place, Worker) for job in runtime.core.running.values()
-        ) + sum(worker.depth for worker in runtime.workers.values()):
+        ) + sum(worker.depth + worker.adopted for worker in runtime.workers.values()):
             problem = "more jobs run than there are workers"
         elif not set(runtime.awaits) <= set(runtime.core.running):
             problem = "a job waits for another and does not run"
-        elif any(bell.worker.parked is not bell.job for bell in runtime.helpers.values()):
-            problem = "a worker is asleep inside a task and does not say for what"
+        elif runtime.stand_in is not None and id(runtime.stand_in) not in runtime.helpers:
+            problem = "who stands in for the watch is not asleep"
     if problem:
         raise InvariantError(problem)

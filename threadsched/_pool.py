@@ -10,8 +10,8 @@ import logging
 from typing import TYPE_CHECKING, Any, cast
 
 from threadsched import _exit, _locks, _log, _outcome
+from threadsched._awaiting import Awaiting
 from threadsched._errors import BrokenSchedulerError
-from threadsched._helping import Helping
 from threadsched._job import Job
 from threadsched._worker import Worker
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from threadsched._runtime import Runtime
 
 
-class Pool(Helping):
+class Pool(Awaiting):
     """The room of the threads."""
 
     def man(self, *, replacing: bool = False) -> None:

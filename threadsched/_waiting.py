@@ -142,7 +142,8 @@ class Waiting(Shared):
 
     def _quiescent_locked(self, now: float) -> bool:
         """Whether every worker sleeps and nothing is due at ``now``."""
-        asleep = len(self.idle) + len(self.watch) + len(self.sleepers) + len(self.helpers)
+        asleep = len(self.idle) + len(self.watch) + len(self.sleepers)
+        asleep += len({id(bell.worker) for bell in self.helpers.values()})
         due = self.core.next_due()
         free = self.idle or self.watch  # else nobody is there who could take what is ready
         return (

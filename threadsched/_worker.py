@@ -60,7 +60,16 @@ def current_job() -> Job[Any] | None:
     that such a request wakes it (``sleep(seconds)``), and know its attempt (``attempts``). Cost: O(1), no lock.
     """
     worker = _here.worker
-    return None if worker is None else worker.job
+    if worker is None:
+        return None
+    job = worker.job
+    if job is not None and job is worker.driven:
+        # On the loop: one of several coroutines that it serves.
+        known = _coroutines.job_here.get()
+        here = None if known is None else known()
+        if here is not None and here._place is worker:
+            return here
+    return job
 
 
 @contextlib.contextmanager
@@ -78,8 +87,8 @@ class Worker:
     """One thread of the pool and what it is doing."""
 
     __slots__ = (
-        "depth", "due", "generation", "ident", "job", "loop", "name", "number", "order", "parked", "runtime", "thread",
-        "token",
+        "adopted", "depth", "driven", "due", "generation", "ident", "job", "loop", "name", "number", "order", "parked",
+        "runtime", "tasks", "thread", "token",
     )  # fmt: skip
 
     def __init__(self, runtime: Runtime, number: int) -> None:
@@ -89,6 +98,9 @@ class Worker:
         self.generation = runtime.generation
         self.token = _locks.make_token()  # Released by whoever takes it off runtime.idle or runtime.watch.
         self.job: Job[Any] | None = None
+        self.driven: Job[Any] | None = None  # the job whose coroutine its loop is run for
+        self.tasks: dict[Any, Job[Any]] = {}  # asyncio task -> the job that was adopted by the loop
+        self.adopted = 0  # jobs that coroutines on the loop await and that run there; guarded by the lock
         self.depth = 0  # jobs on this thread beside the one that it claimed in its own round; guarded by the lock
         self.parked: Job[Any] | None = None  # what it sleeps for inside a task; guarded by the lock
         self.order = IDLE  # what the last turn said
