@@ -88,8 +88,10 @@ class LoopWait:
     def end(self) -> None:
         """Wait no longer."""
         with self.runtime.lock:
+            watched = self.runtime.stand_in is self
             self._unpark_locked()
-            self.runtime._pass_on_locked(0)
+            if watched:
+                self.runtime._pass_on_locked(0)
         self.runtime.forget_wait(self.waiter, self.job)
 
     def _rung(self) -> None:
@@ -204,6 +206,7 @@ class LoopWait:
 
     def _adopted_done(self, task: Job[Any], error: BaseException | None, result: Any) -> None:
         """A coroutine that was claimed here has ended."""
+        _spoils = (task._fn, task._args, task._kwargs, task._context)  # not to be dropped under the lock
         if error is None:
             self.runtime.finish(task, result, task_name(task._fn))
         else:

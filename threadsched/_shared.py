@@ -120,6 +120,8 @@ class Shared:
 
     def _ring_helpers_locked(self) -> None:
         """Wake every helper that could run something now."""
+        if self.core.halted:
+            return
         for bell in list(self.helpers.values()):
             if bell.wanted():
                 bell.release()
