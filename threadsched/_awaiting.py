@@ -47,6 +47,8 @@ class LoopWait:
 
     __slots__ = ("due", "future", "job", "runtime", "timer", "waiter", "worker")
 
+    sleeps = False
+
     def __init__(
         self, runtime: Awaiting, worker: Worker, waiter: Job[Any], job: Job[Any], future: asyncio.Future[Any]
     ) -> None:
@@ -55,10 +57,16 @@ class LoopWait:
         self.waiter = waiter
         self.job = job
         self.future = future
-        self.timer: asyncio.TimerHandle | None = None  # while it stands in for the watch
-        self.due: float | None = None
+        # Every such wait watches the delayed heap for itself. One could not stand in for the others, as a parked helper
+        # does: its loop may be busy, or blocked by a function that runs on it.
+        self.timer: asyncio.TimerHandle | None = None
+        self.due: float | None = None  # the head of the delayed heap when it last looked
 
     # ---------------------------------------------------------------- a bell
+
+    def watches(self, due: float | None) -> bool:
+        """Whether it will look by itself when a job is due that now heads the delayed heap. Lock held."""
+        return due is None or (self.due is not None and self.due <= due)
 
     def locked(self) -> bool:
         """As a token: whether a release would do anything."""
@@ -67,8 +75,6 @@ class LoopWait:
     def release(self) -> None:
         """Have the loop look again; until then the worker does not count as asleep. Lock held."""
         self.runtime.helpers.pop(id(self), None)
-        if self.runtime.stand_in is self:
-            self.runtime.stand_in = None
         try:
             self.worker.loop.call_soon_threadsafe(self._rung)
         except (RuntimeError, AttributeError):  # the loop is closed
@@ -88,10 +94,7 @@ class LoopWait:
     def end(self) -> None:
         """Wait no longer."""
         with self.runtime.lock:
-            watched = self.runtime.stand_in is self
             self._unpark_locked()
-            if watched:
-                self.runtime._pass_on_locked(0)
         self.runtime.forget_wait(self.waiter, self.job)
 
     def _rung(self) -> None:
@@ -151,8 +154,7 @@ class LoopWait:
         due = runtime.core.next_due()
         self.job._attach().tokens.append(self)
         runtime.helpers[id(self)] = self
-        if due is not None and not runtime.watch and runtime.stand_in is None:
-            runtime.stand_in, self.due = self, due
+        self.due = due
         if self.job.done() or runtime.core.next_due() != due or (not runtime.core.halted and self.wanted()):
             self.release()
         elif runtime.quiet_waiters and runtime._quiescent_locked(now):
@@ -163,8 +165,6 @@ class LoopWait:
         if attached is not None and self in attached.tokens:
             attached.tokens.remove(self)
         self.runtime.helpers.pop(id(self), None)
-        if self.runtime.stand_in is self:
-            self.runtime.stand_in = None
         self.due = None
         if self.timer is not None:
             self.timer.cancel()
@@ -217,4 +217,5 @@ class LoopWait:
     def _let_go(self, task: Job[Any]) -> None:
         with self.runtime.lock:
             self.worker.adopted -= 1
-            self.runtime.core.stale.discard(task._seq)
+            if task.done():
+                self.runtime.core.stale.discard(task._seq)

@@ -45,12 +45,18 @@ class Bell:
 
     __slots__ = ("due", "job", "queue", "runtime", "worker")
 
+    sleeps = True  # a thread does, so it can stand in for the watch
+
     def __init__(self, runtime: Shared, worker: Worker, job: Job[Any]) -> None:
         self.runtime = runtime
         self.worker = worker
         self.job = job  # what it waits for
         self.due: float | None = None  # when it stands in for the watch: until when to sleep
         self.queue: queue.SimpleQueue[None] = queue.SimpleQueue()
+
+    def watches(self, due: float | None) -> bool:
+        """Whether it will look by itself when that is due; only the one that stands in does. Lock held."""
+        return False
 
     def locked(self) -> bool:
         """As a token: whether a release would do anything."""
@@ -152,7 +158,8 @@ class Helping(Ending):
         worker.job = before
         with self.lock:
             worker.depth -= 1
-            self.core.stale.discard(task._seq)
+            if task.done():  # else it was retried, and may have been claimed again since
+                self.core.stale.discard(task._seq)
         if worker.generation != self.generation:
             raise RuntimeError(f"{task!r} came back in the child of a fork, where its scheduler is not")
 

@@ -140,9 +140,22 @@ class Shared:
                 return
             except IndexError:
                 pass
-        bell = self.stand_in or next(iter(self.helpers.values()), None)
-        if bell is not None:
-            bell.release()
+        if self.helpers:
+            self._new_head_for_helpers_locked()
+
+    def _new_head_for_helpers_locked(self) -> None:
+        """The same where no worker sleeps but those that wait inside a task.
+
+        One whose thread sleeps stands in for all. If there is none, each coroutine that waits has to look.
+        """
+        # Not next_due(), which throws dead heads away: to it, the newcomer is one until it is in the map.
+        first = self.core.delayed.first()
+        due = None if first is None else first[0]
+        bells = list(self.helpers.values())
+        sleeper = self.stand_in or next((bell for bell in bells if bell.sleeps), None)
+        for bell in bells if sleeper is None else (sleeper,):
+            if not bell.watches(due):
+                bell.release()
 
     def _wake_all_locked(self) -> None:
         while self.idle or self.watch:
