@@ -19,6 +19,8 @@ PARENTS = {
     "BrokenSchedulerError": concurrent.futures.BrokenExecutor,
     "DuplicateJobError": ValueError,
     "WorkerDiedError": RuntimeError,
+    "DeadlockError": RuntimeError,
+    "NestingError": RuntimeError,
     "IllegalMoveError": concurrent.futures.InvalidStateError,
     "JobStoppedError": concurrent.futures.CancelledError,
     "InvariantError": AssertionError,

@@ -36,8 +36,8 @@ class Ran(NamedTuple):
 class StepScheduler(concurrent.futures.Executor):
     """The scheduler's core without threads: it moves only when ``tick`` or ``drain`` is called, on the calling thread.
 
-    What is submitted or retried waits for the next tick, however due it is. Waiting for a result without having
-    ticked would wait for ever, so do not.
+    What is submitted or retried waits for the next tick, however due it is. Waiting for a result on the thread that
+    ticks, without a timeout and outside of a tick, would wait for ever: it raises DeadlockError.
 
     Args:
         workers: slots, each of which runs at most one job a tick; an int above 0.
