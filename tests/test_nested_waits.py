@@ -200,6 +200,24 @@ def test_a_helped_job_is_retried_after_its_backoff(queue: Any):
         whole(s)
 
 
+@pytest.mark.parametrize("delay", [0, 0.0001])
+@pytest.mark.parametrize("queue", ["lazy", "indexed"])
+def test_a_parent_that_waits_for_ever_new_children_leaves_no_entries(queue: Any, delay: float):
+    """What a helped job leaves in the queue is swept: a thousand children one after the other leave few entries."""
+
+    def parent() -> int:
+        most = 0
+        for _ in range(1000):
+            s.options(delay=delay).submit(int).result()
+            core = s._runtime.core
+            most = max(most, len(core.ready) + len(core.delayed))
+        return most
+
+    with Scheduler(1, queue=queue) as s:
+        assert s.submit(parent).result(2 * PATIENCE) < 200
+        whole(s)
+
+
 def test_callbacks_of_a_helped_job():
     """They run once, outside of the parent's job."""
     called: list[Any] = []

@@ -74,11 +74,11 @@ class LoopWait:
 
     def release(self) -> None:
         """Have the loop look again; until then the worker does not count as asleep. Lock held."""
-        self.runtime.helpers.pop(id(self), None)
         try:
             self.worker.loop.call_soon_threadsafe(self._rung)
         except (RuntimeError, AttributeError):  # the loop is closed
             pass
+        self.runtime.helpers.pop(id(self), None)
 
     def wanted(self) -> bool:
         """Whether there is something ready that could be run here. Lock held."""
@@ -118,9 +118,10 @@ class LoopWait:
                 ended = self.job.done()
                 ring = None if ended else runtime.ring_locked(self.job, lambda one: one is self.waiter)
                 moved = core.promote(now) if not runtime.stepped and len(core.delayed) else 0
-                task = None if ended or ring is not None else self._claim_locked(now)
+                too_deep = self.worker.depth >= DEPTH and any(is_due(one, now) for one in needed(self.job))
+                task = None if ended or ring is not None or too_deep else self._claim_locked(now)
                 stuck = runtime.stepped and self.job._state == "PENDING" and task is None
-                if not ended and ring is None and task is None and not stuck:
+                if not ended and ring is None and task is None and not stuck and not too_deep:
                     self._park_locked(now)
                 runtime._pass_on_locked(moved)
                 clear = core.closed and core.drain != "all" and not runtime.clearing
@@ -130,6 +131,8 @@ class LoopWait:
                 return
             if ring is not None:
                 raise DeadlockError(describe_ring(self.waiter, ring))
+            if too_deep:
+                raise NestingError(f"{told(self.job)} is not awaited on this thread: {DEPTH} jobs wait there already")
             if stuck:
                 raise DeadlockError(
                     f"{told(self.waiter)} waits for {told(self.job)}, which cannot start during this tick"
@@ -186,8 +189,6 @@ class LoopWait:
         context = own_context(task)
         fn, args, kwargs = task._fn, task._args, task._kwargs
         try:
-            if worker.depth >= DEPTH:
-                raise NestingError(f"{told(task)} is not run on this thread: {DEPTH} jobs wait there already")
             worker.depth += 1
             worker.job = task
             try:

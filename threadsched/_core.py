@@ -281,6 +281,7 @@ class Core:
         except BaseException:
             self._give_back(job)
             raise
+        self.sweep()
         return True
 
     def _give_back(self, job: Job[Any] | None) -> None:
