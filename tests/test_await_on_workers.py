@@ -36,7 +36,7 @@ def whole(s: Scheduler) -> None:
     with neighbours(s):
         pass
     runtime = s._runtime
-    assert (runtime.helpers, runtime.awaits, runtime.stand_in, runtime.core.stale) == ({}, {}, None, set())
+    assert (runtime.helpers, runtime.awaits, runtime.stand_in, runtime.core.left_behind) == ({}, {}, None, set())
     with runtime.lock:
         workers = list(runtime.workers.values())
     assert [(worker.depth, worker.adopted, worker.tasks) for worker in workers] == [(0, 0, {})] * len(workers)

@@ -52,7 +52,7 @@ def whole(s: Scheduler) -> None:
     assert s.wait_idle(PATIENCE)
     s.check()
     runtime = s._runtime
-    assert (runtime.helpers, runtime.awaits, runtime.stand_in, runtime.core.stale) == ({}, {}, None, set())
+    assert (runtime.helpers, runtime.awaits, runtime.stand_in, runtime.core.left_behind) == ({}, {}, None, set())
     with neighbours(s):
         pass
 

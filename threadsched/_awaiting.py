@@ -219,4 +219,4 @@ class LoopWait:
         with self.runtime.lock:
             self.worker.adopted -= 1
             if task.done():
-                self.runtime.core.stale.discard(task._seq)
+                self.runtime.core.left_behind.discard(task._seq)

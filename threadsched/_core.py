@@ -91,7 +91,7 @@ class Core:
         # cancel a job for.
         self.outbox: deque[Any] = deque()
         # Of jobs that a waiting worker took from the middle of a queue: an entry may be left there.
-        self.stale: set[int] = set()
+        self.left_behind: set[int] = set()
         self.named: dict[str, Job[Any]] = {}  # the live jobs with an id of the user's
         self.entering: Job[Any] | None = None  # has a queue entry and is not in the map yet: no sweep now
         self.latest = 0  # the number of the last job that entered
@@ -272,7 +272,7 @@ class Core:
             # Linearization point, as in claim().
             if self.pending.pop(job._seq, None) is None:
                 return False
-            self.stale.add(job._seq)
+            self.left_behind.add(job._seq)
             self._left_queue(job)
             self.running[job._seq] = job
             job._claim(now, place)
@@ -346,8 +346,8 @@ class Core:
                 return False
             job._retry(run_at, key)
             self.retries += 1
-            if seq in self.stale:
-                self.stale.discard(seq)
+            if seq in self.left_behind:
+                self.left_behind.discard(seq)
                 self.ready.untidy = self.delayed.untidy = True  # the old entry must not come alive again
             self.pending[seq] = job  # before its entry, which a sweep from within would take for a dead one
             self.delayed.push((run_at, seq))

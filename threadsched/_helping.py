@@ -159,7 +159,7 @@ class Helping(Ending):
         with self.lock:
             worker.depth -= 1
             if task.done():  # else it was retried, and may have been claimed again since
-                self.core.stale.discard(task._seq)
+                self.core.left_behind.discard(task._seq)
         if worker.generation != self.generation:
             raise RuntimeError(f"{task!r} came back in the child of a fork, where its scheduler is not")
 
