@@ -207,8 +207,8 @@ def _clear_up(worker: Worker, loop: asyncio.AbstractEventLoop) -> None:
         for job in list(worker.tasks.values()):
             worker.runtime.request_cancel(job)  # nobody is left on this loop who could await it
         cleared = _cancel_tasks(loop)
-        if worker.runtime.stepped:
-            close(worker)  # a stepped slot has no end at which to close it
+        if worker.thread is None:
+            close(worker)  # no thread of the pool, but a stepped slot: it has no end at which to close it
             return
     except BaseException as error:  # thrown into this thread: the job's outcome stands
         _log.report(

@@ -169,8 +169,6 @@ class Shared:
         ready = len(core.ready)
         for _ in range(min(max(moved, 1), ready)):
             self._wake_locked()
-        if self.helpers and not self.idle and not self.watch:
-            self._ring_helpers_locked()
         if len(core.delayed) and not self.watch and (self.idle or (self.helpers and self.stand_in is None)):
             self._new_head_locked()
 
