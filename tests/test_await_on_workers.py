@@ -306,9 +306,11 @@ def test_an_await_that_is_left_behind():
         await asyncio.sleep(0.001)
         return f"left {len(tasks)}"
 
-    with Scheduler(1) as s:
-        assert run(s, main) == "left 2"
-    assert [job.status for job in jobs] == [JobStatus.CANCELLED] * 2
+    with logged() as log, Scheduler(1) as s:
+        for _ in range(30):  # whichever of the tasks left behind is cancelled first
+            assert run(s, main) == "left 2"
+    assert [job.status for job in jobs] == [JobStatus.CANCELLED] * 60
+    assert log.lines == []
 
 
 def test_request_cancel_of_one_coroutine_on_a_shared_loop():

@@ -212,8 +212,7 @@ class LoopWait:
             self.runtime.finish(task, result, task_name(task._fn))
         else:
             self.runtime.attempt_failed(task, error)
-        self._let_go(task)
-        self._rung()  # it may have to be retried here
+        self._let_go(task)  # if it is to be retried, this wait is parked and watches for that
 
     def _let_go(self, task: Job[Any]) -> None:
         with self.runtime.lock:
