@@ -301,8 +301,9 @@ def test_an_await_that_is_left_behind():
         await job
 
     async def main() -> str:
-        jobs.extend([s.submit(endless), s.options(delay=60).submit(int)])
-        tasks = [asyncio.ensure_future(wait(job)) for job in jobs]
+        both: list[Job[Any]] = [s.submit(endless), s.options(delay=60).submit(int)]
+        jobs.extend(both)
+        tasks = [asyncio.ensure_future(wait(job)) for job in both]
         await asyncio.sleep(0.001)
         return f"left {len(tasks)}"
 
