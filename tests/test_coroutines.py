@@ -381,6 +381,53 @@ def test_requests_that_race_with_the_end():
         sys.setswitchinterval(interval)
 
 
+def test_a_late_request_never_reaches_the_next_job():
+    """A request that arrives on the loop when its job has ended leaves the one that runs there then alone."""
+    late: list[Any] = []
+
+    async def first() -> None:
+        job = current_job()
+        assert job is not None
+        assert job._attached is not None
+        late.append(job._attached.stopper)
+
+    async def second() -> str:
+        late[-1]()  # as another thread would that was held up on its way
+        for _ in range(5):
+            await asyncio.sleep(0)
+        return "undisturbed"
+
+    with Scheduler(1) as s:
+        for _ in range(3):
+            s.submit(first).result(PATIENCE)
+            late[-1]()
+            assert s.submit(second).result(PATIENCE) == "undisturbed"
+
+
+def test_a_request_while_the_rest_is_cleared_away(s: Scheduler):
+    """A task left behind that resists its cancellation is cancelled again by a request."""
+    resists = threading.Event()
+
+    async def stubborn() -> None:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            resists.set()
+            await asyncio.Event().wait()
+
+    async def leaves() -> str:
+        task = asyncio.ensure_future(stubborn())
+        await asyncio.sleep(0)
+        return f"done, but for {task.done()}"
+
+    with neighbours(s):
+        job = s.submit(leaves)
+        assert resists.wait(PATIENCE)
+        assert job.running()
+        assert job.request_cancel()
+        assert job.result(PATIENCE) == "done, but for False"
+
+
 def cancelled(job: Job[Any]) -> bool:
     try:
         job.result(PATIENCE)

@@ -148,22 +148,28 @@ def _publish(worker: Worker, job: Job[Any] | None, loop: asyncio.AbstractEventLo
         return
     with worker.runtime.lock:
         attached = job._attach()
-        attached.stopper = _make_stopper(loop, task)
+        attached.stopper = _make_stopper(worker, job, loop, task)
         asked = attached.stop
     if asked:
         task.cancel()
 
 
-def _make_stopper(loop: asyncio.AbstractEventLoop, task: asyncio.Task[Any]) -> Callable[[], None]:
-    def cancel_all() -> None:
+def _make_stopper(
+    worker: Worker, job: Job[Any], loop: asyncio.AbstractEventLoop, task: asyncio.Task[Any]
+) -> Callable[[], None]:
+    def cancel() -> None:
         import asyncio
 
-        for one in asyncio.all_tasks(loop) if task.done() else (task,):
-            one.cancel()
+        if not task.done():
+            task.cancel()
+        elif worker.driven is job:  # else this comes late, and the loop is another job's
+            # The coroutine has ended, and what it left behind has not: the job settles after that.
+            for one in asyncio.all_tasks(loop):
+                one.cancel()
 
     def stop() -> None:
         try:
-            loop.call_soon_threadsafe(cancel_all)
+            loop.call_soon_threadsafe(cancel)
         except RuntimeError:  # closed: the attempt is over
             pass
 
@@ -232,8 +238,8 @@ def _cancel_tasks(loop: asyncio.AbstractEventLoop) -> bool:
             task.cancel()
         try:
             loop.run_until_complete(asyncio.wait(left))
-        except (KeyboardInterrupt, SystemExit, RuntimeError):
-            pass  # out of one of them, or it stopped the loop: it is told below, and the rest is for the next round
+        except (KeyboardInterrupt, SystemExit, RuntimeError, asyncio.CancelledError):
+            pass  # out of one of them, or it stopped the loop, or we were cancelled too: the rest is for the next round
         for task in left:
             if task.done() and not task.cancelled() and task.exception() is not None:
                 loop.call_exception_handler(
