@@ -22,6 +22,8 @@ PARENTS = {
     "QueueFullError": queue.Full,
     "JobDroppedError": concurrent.futures.CancelledError,
     "WorkerDiedError": RuntimeError,
+    "DeadlockError": RuntimeError,
+    "NestingError": RuntimeError,
     "IllegalMoveError": concurrent.futures.InvalidStateError,
     "JobStoppedError": concurrent.futures.CancelledError,
     "DependencyError": concurrent.futures.CancelledError,

@@ -3,6 +3,7 @@
 from threadsched._clock import Clock
 from threadsched._errors import (
     BrokenSchedulerError,
+    DeadlockError,
     DependencyError,
     DuplicateJobError,
     IllegalMoveError,
@@ -10,6 +11,7 @@ from threadsched._errors import (
     InvariantError,
     JobDroppedError,
     JobStoppedError,
+    NestingError,
     QueueFullError,
     RetryAfter,
     SchedulerClosedError,
@@ -38,6 +40,7 @@ __all__ = [
     "BrokenSchedulerError",
     "Clock",
     "DeadlinePolicy",
+    "DeadlockError",
     "DependencyError",
     "DuplicateJobError",
     "FifoPolicy",
@@ -50,6 +53,7 @@ __all__ = [
     "JobStatus",
     "JobStoppedError",
     "KeyPolicy",
+    "NestingError",
     "OldestDuePolicy",
     "OrderingPolicy",
     "PriorityPolicy",

@@ -92,6 +92,8 @@ class Core:
         # What is to be done outside the lock: a cancelled job whose watchers must still be told, (job, reason) to
         # cancel a job for, or (None, spoils) to drop. Appended by anybody who holds the lock, taken off at the front.
         self.outbox: deque[Any] = deque()
+        # Of jobs that a waiting worker took from the middle of a queue: an entry may be left there.
+        self.left_behind: set[int] = set()
         self.named: dict[str, Job[Any]] = {}  # the live jobs with an id of the user's
         self.entering: Job[Any] | None = None  # has a queue entry and is not in the map yet: no sweep now
         self.latest = 0  # the number of the last job that entered
@@ -295,6 +297,34 @@ class Core:
             raise
         return True
 
+    def claim_given(self, job: Job[Any], now: float, place: object) -> bool:
+        """Take one given job, which is due, for a worker that waits for it; False if it may not start or has gone.
+
+        O(log n). With the lazy structure its entry stays behind, dead.
+        """
+        if self.halted or job._seq not in self.pending:
+            return False
+        try:
+            if job._attached is not None and not self._may_start(job, now):
+                self.ready.untidy = self.delayed.untidy = True  # a rule holds it now, and its entry must not be found
+                return False
+            # Linearization point, as in claim().
+            if self.pending.pop(job._seq, None) is None:
+                return False
+            self.left_behind.add(job._seq)
+            self._left_queue(job)
+            self.running[job._seq] = job
+            job._claim(now, place)
+            for rule in job._attached.rules if job._attached is not None else ():
+                rule.started(job, now)
+            if self.gate is not None:
+                self.gate.freed(self.pending)
+        except BaseException:
+            self._give_back(job)
+            raise
+        self.sweep()
+        return True
+
     def _give_back(self, job: Job[Any] | None) -> None:
         """Undo a claim that an exception broke off: the job is pending again, or was never touched."""
         self.ready.untidy = True  # its entry may be gone; the next look rebuilds from the map
@@ -373,6 +403,9 @@ class Core:
                 return False
             job._retry(run_at, key)
             self.retries += 1
+            if seq in self.left_behind:
+                self.left_behind.discard(seq)
+                self.ready.untidy = self.delayed.untidy = True  # the old entry must not come alive again
             self.pending[seq] = job  # before its entry, which a sweep from within would take for a dead one
             self.delayed.push((run_at, seq))
         except BaseException:

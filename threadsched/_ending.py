@@ -194,7 +194,7 @@ class Ending(Waiting):
         return cancelled
 
     def request_cancel(self, job: Job[Any]) -> bool:
-        """Cancel if pending; else set the token that the task may look at, and wake it from ``sleep()``."""
+        """Cancel if pending; else set the token that the task may look at, end its ``sleep()``, cancel a coroutine."""
         if self.cancel(job):
             return True
         with self.lock:
@@ -204,7 +204,10 @@ class Ending(Waiting):
             attached.stop = attached.no_retry = True
             if attached.sleeper is not None and self.sleepers.pop(attached.sleeper, None) is not None:
                 attached.sleeper.release()
-            return True
+            stopper = attached.stopper
+        if stopper is not None:
+            stopper()
+        return True
 
     def claim_for_caller(self, job: Job[Any]) -> bool:
         """``job.claim()``."""
@@ -283,6 +286,17 @@ class Ending(Waiting):
             ended = job.done()
         if ended:
             self.run_callbacks(job)
+
+    def forget_callback(self, job: Job[Any], fn: Callable[[Any], object]) -> None:
+        """Take a callback of ours off a job again, if the job has not ended. O(callbacks)."""
+        with self.lock:
+            callbacks = job._attach().callbacks
+            if job.done():
+                return  # they are being called
+            for index, callback in enumerate(callbacks):
+                if callback is fn:  # not ==, which is the other callbacks' code
+                    del callbacks[index]
+                    return
 
     def run_callbacks(self, job: Job[Any]) -> None:
         """Call each done-callback once, in the order they were added. No lock held."""

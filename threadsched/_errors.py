@@ -51,6 +51,20 @@ class WorkerDiedError(ThreadschedError, RuntimeError):
     """Set on a job whose worker died outside of the task, in the scheduler's own loop."""
 
 
+class DeadlockError(ThreadschedError, RuntimeError):
+    """Raised by a wait, inside a task, that no thread could ever end; it names the jobs that wait for one another.
+
+    The waiting task may catch it. Nothing else has changed: the other jobs go on.
+    """
+
+
+class NestingError(DeadlockError):
+    """Raised by ``result()`` inside a task when 100 jobs wait on its thread already, each for the next.
+
+    To start yet another one there would end in a RecursionError, and to wait for another worker, maybe never.
+    """
+
+
 class IllegalMoveError(ThreadschedError, concurrent.futures.InvalidStateError):
     """Raised when a job is asked for a move that its status does not allow; nothing has changed then."""
 

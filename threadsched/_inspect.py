@@ -116,8 +116,10 @@ def explain(runtime: Runtime, job: Job[Any]) -> list[Reason]:
         delayed = job._place is DELAYED and info.run_at > now
         ahead, width = len(runtime.core.ready), runtime.width
         halted, paused = runtime.core.halted, runtime.core.paused
+        awaited = list(runtime.awaits.get(job._seq, ()))
     if info.status is JobStatus.RUNNING:
-        return [Reason("running", f"attempt {info.attempts} runs on {info.worker or 'its claimer'}")]
+        waits = "".join(f"; it waits for job {one.id!r} ({one.name})" for one in awaited)
+        return [Reason("running", f"attempt {info.attempts} runs on {info.worker or 'its claimer'}{waits}")]
     if info.status.ended:
         why = info.error
         if info.status is JobStatus.CANCELLED and job._result is not None:
@@ -160,7 +162,11 @@ def check(runtime: Runtime) -> None:
         elif not runtime.stepped and len(runtime.core.running) > len(runtime.workers) + sum(
             not isinstance(job._place, Worker) or job._place.number < 0  # claimed, or run by its submitter
             for job in runtime.core.running.values()
-        ):
+        ) + sum(worker.depth + worker.adopted for worker in runtime.workers.values()):
             problem = "more jobs run than there are workers"
+        elif not set(runtime.awaits) <= set(runtime.core.running):
+            problem = "a job waits for another and does not run"
+        elif runtime.stand_in is not None and id(runtime.stand_in) not in runtime.helpers:
+            problem = "who stands in for the watch is not asleep"
     if problem:
         raise InvariantError(problem)

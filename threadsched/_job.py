@@ -30,7 +30,7 @@ import concurrent.futures
 import logging
 import math
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 from threadsched import _errors, _log, _numbers
@@ -84,7 +84,18 @@ def task_name(fn: object) -> str:
 class Attached:
     """What hangs on the few jobs that somebody waits for, watches, or asks to stop."""
 
-    __slots__ = ("callbacks", "condition", "error", "no_retry", "rules", "sleeper", "stop", "tokens", "trail")
+    __slots__ = (
+        "callbacks",
+        "condition",
+        "error",
+        "no_retry",
+        "rules",
+        "sleeper",
+        "stop",
+        "stopper",
+        "tokens",
+        "trail",
+    )
 
     def __init__(self) -> None:
         self.tokens: list[Any] = []
@@ -95,6 +106,8 @@ class Attached:
         """Somebody cancelled it while it ran: it goes on, and is not started again."""
         self.stop = False
         """``request_cancel`` was called."""
+        self.stopper: Callable[[], None] | None = None
+        """Asks the running attempt to stop beyond the token: cancels a coroutine. From any thread, lock not held."""
         self.sleeper: Any = None
         """The token on which the task itself sleeps in ``sleep()``."""
         self.rules: tuple[Any, ...] = ()
@@ -312,16 +325,24 @@ class Job(concurrent.futures.Future[T], Generic[T]):
     def result(self, timeout: float | None = None) -> T:
         """Wait for the job to end and return its value, or raise what its last attempt raised.
 
+        Inside a task of the same scheduler, and without a timeout, it does not merely wait: a job that is due is run
+        right there, so tasks that wait for tasks do not use up the pool.
+
         Args:
             timeout: real seconds to wait at most; None waits for ever, 0 or less does not wait.
 
         Raises:
             TimeoutError: the job had not ended in time. It goes on.
             concurrent.futures.CancelledError: the job ended CANCELLED.
+            DeadlockError: inside a task, if no thread could ever end this wait. It is a RuntimeError.
+            NestingError: inside a task, if 100 jobs wait on its thread already, each for the next.
             RuntimeError: called by code that interrupted the scheduler itself on this thread (a signal handler, a
-                finalizer), where waiting could never end.
+                finalizer), where waiting could never end; or for a coroutine job inside the event loop of a worker,
+                where ``await job`` is the way.
         """
         if self._state != _FINISHED:
+            if timeout is None:
+                self._runtime.help(self)
             self._wait(timeout)
         outcome: Any = self._result
         if type(outcome) is not Failure:
@@ -336,6 +357,8 @@ class Job(concurrent.futures.Future[T], Generic[T]):
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """Wait like :meth:`result` and return the error, or None if the job is DONE."""
         if self._state != _FINISHED:
+            if timeout is None:
+                self._runtime.help(self)
             self._wait(timeout)
         error = self._exception
         if error is not None:
@@ -348,6 +371,23 @@ class Job(concurrent.futures.Future[T], Generic[T]):
         No lock of the scheduler is held during the call. What ``fn`` raises is logged and changes nothing else.
         """
         self._runtime.add_callback(self, fn)
+
+    def __await__(self) -> Generator[Any, None, T]:
+        """Wait on the running asyncio loop, which is not blocked, and return the value or raise the job's error.
+
+        Cancelling the awaiting asyncio task cancels the job if it is pending, and asks it to stop if it runs
+        (``request_cancel``); ``asyncio.shield(job)`` keeps that from it. A job that was cancelled raises an error that
+        is both asyncio's and ``concurrent.futures``' CancelledError, or the error that says why it was.
+
+        Raises:
+            RuntimeError: the job has not ended, and no asyncio loop runs here.
+
+        Thread safety: any number of tasks, on any number of loops. If a loop is closed before the job ends, nothing
+        happens.
+        """
+        from threadsched import _asyncio
+
+        return _asyncio.wait_for(self)
 
     def set_result(self, result: T) -> None:
         """Settle a job that ``claim()`` gave to the caller; InvalidStateError for any other."""

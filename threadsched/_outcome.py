@@ -6,10 +6,8 @@ notes, telling the watchers of ``concurrent.futures.wait``, and cleaning up afte
 
 from __future__ import annotations
 
-import functools
-import inspect
 import logging
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from threadsched import _locks, _log, _numbers, _worker
 from threadsched._errors import JobStoppedError, WorkerDiedError
@@ -22,25 +20,9 @@ if TYPE_CHECKING:
 
 
 def check_task(fn: object) -> None:
-    """Refuse what is not callable, and coroutine functions in any wrapping."""
+    """Refuse what is not callable."""
     if not callable(fn):
         raise TypeError(f"the task must be callable, not {_numbers.describe(fn)}")
-    inner: Any = fn
-    while isinstance(inner, functools.partial):
-        inner = inner.func
-    # A callable object is known by its class's method; callable() has been asked already.
-    method = getattr(type(inner), "__call__", None)  # noqa: B004 -- not a test of callability
-    try:
-        asynchronous = inspect.iscoroutinefunction(inner) or inspect.iscoroutinefunction(method)
-    except Exception:  # an attribute hook of the caller's
-        return
-    if asynchronous:
-        refuse_coroutine(inner)
-
-
-def refuse_coroutine(fn: object) -> NoReturn:
-    """Raise for an ``async def`` task: on a thread it would "succeed" without having run."""
-    raise TypeError(f"{task_name(fn)} is a coroutine function; submit a function that calls asyncio.run on it")
 
 
 def run_attempt(runtime: Ending, slot: _worker.Worker, job: Job[Any]) -> BaseException | None:
@@ -66,10 +48,11 @@ def run_attempt(runtime: Ending, slot: _worker.Worker, job: Job[Any]) -> BaseExc
 def attempt_failed(runtime: Ending, job: Job[Any], error: BaseException) -> None:
     """Retry, stop or fail a job whose attempt raised."""
     trace = _log.traceback_of(error)
-    while trace is not None and trace.tb_frame.f_code is not _worker.run_task.__code__:
+    while trace is not None and trace.tb_frame.f_code not in _worker.OUTER_CODE:
         trace = trace.tb_next
-    if trace is not None:
-        BaseException.with_traceback(error, trace.tb_next)  # as the task left it, without the worker's own frames
+    while trace is not None and trace.tb_frame.f_code in _worker.OUTER_CODE:
+        trace = trace.tb_next
+        BaseException.with_traceback(error, trace)  # as the task left it, without the worker's own frames
     if isinstance(error, JobStoppedError) and job.cancel_requested:
         runtime.stop(job)
         return

@@ -10,7 +10,7 @@ import logging
 from typing import TYPE_CHECKING, Any, cast
 
 from threadsched import _exit, _locks, _log, _outcome
-from threadsched._ending import Ending
+from threadsched._awaiting import Awaiting
 from threadsched._errors import BrokenSchedulerError
 from threadsched._job import Job
 from threadsched._worker import Worker
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from threadsched._runtime import Runtime
 
 
-class Pool(Ending):
+class Pool(Awaiting):
     """The room of the threads."""
 
     def man(self, *, replacing: bool = False) -> None:
@@ -137,6 +137,9 @@ class Pool(Ending):
         self.workers.clear()
         self.launched.clear()
         self.sleepers.clear()
+        self.helpers.clear()
+        self.awaits.clear()
+        self.stand_in = None
         for registry in (
             self.idle,
             self.watch,

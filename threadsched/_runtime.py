@@ -22,8 +22,6 @@ from threadsched._worker import AGAIN, CLEAR, CONDITION, IDLE, LEAVE, OUTBOX, TE
 
 copy_context = contextvars.copy_context
 
-_CO_COROUTINE = 0x80  # inspect.CO_COROUTINE
-
 
 class Runtime(Pool):
     """A scheduler without its face.
@@ -46,10 +44,7 @@ class Runtime(Pool):
         """
         again = job is not None
         if job is None:
-            if type(fn) is FunctionType:
-                if fn.__code__.co_flags & _CO_COROUTINE:
-                    _outcome.refuse_coroutine(fn)
-            else:
+            if type(fn) is not FunctionType:
                 _outcome.check_task(fn)
             context = copy_context() if options.context else None
             job = Job(self, fn, args, kwargs or None, options, context or None, self.now())
@@ -154,7 +149,7 @@ class Runtime(Pool):
                 job = core.claim(now, worker)
                 if job is not None:
                     worker.job = job
-                    if self.idle or self.watch:
+                    if self.idle or self.watch or self.helpers:
                         self._pass_on_locked(moved)
                     if self.turn_waiters:
                         _locks.release_all(self.turn_waiters)
@@ -168,17 +163,6 @@ class Runtime(Pool):
             finally:
                 if self.mark is worker:
                     self.mark = None
-
-    def _pass_on_locked(self, moved: int) -> None:
-        """Before running a job: wake who is needed for the rest, and hand the watch on."""
-        core = self.core
-        ready = len(core.ready)
-        for _ in range(min(max(moved, 1), ready)):
-            self._wake_locked()
-        # What a rule let go may be due before the alarm that is set.
-        if len(core.delayed) and (core.released or (not self.watch and self.idle)):
-            core.released = False
-            self._new_head_locked()
 
     def _rest_locked(self, worker: Worker, now: float) -> None:
         """Nothing to claim: decide whether to leave, help, watch or sleep, and register for that."""
@@ -236,6 +220,7 @@ class Runtime(Pool):
             self.core.pause(False)
             for _ in range(min(len(self.core.ready), len(self.idle) + len(self.watch))):
                 self._wake_locked()
+            self._ring_helpers_locked()
 
     def info_of(self, job: Job[Any]) -> JobInfo:
         """``job.info()``."""

@@ -10,9 +10,9 @@ from __future__ import annotations
 import concurrent.futures
 import os
 import weakref
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator
 from types import TracebackType
-from typing import Any, Literal, NoReturn, ParamSpec, TypeVar, Unpack
+from typing import Any, Literal, NoReturn, ParamSpec, TypeVar, Unpack, overload
 
 from threadsched import _exit, _inspect, _numbers
 from threadsched._clock import Clock, MonotonicClock, VirtualClock
@@ -108,13 +108,21 @@ class Scheduler(concurrent.futures.Executor):
 
     # ---------------------------------------------------------------- work in
 
-    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Job[T]:
+    @overload
+    def submit(self, fn: Callable[P, Coroutine[Any, Any, T]], /, *args: P.args, **kwargs: P.kwargs) -> Job[T]: ...
+
+    @overload
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Job[T]: ...
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Job[Any]:
         """Accept ``fn(*args, **kwargs)`` to run as soon as a worker is free, and return its job.
 
-        Every keyword belongs to ``fn``; what concerns the job is said by :meth:`options`.
+        Every keyword belongs to ``fn``; what concerns the job is said by :meth:`options`. If ``fn`` is an ``async
+        def``, or returns a coroutine object, the worker runs that to its end on an event loop of its own, and the job
+        settles then.
 
         Raises:
-            TypeError: ``fn`` is not callable, or is a coroutine function.
+            TypeError: ``fn`` is not callable.
             SchedulerClosedError: after ``shutdown``. It is a RuntimeError.
             BrokenSchedulerError: an initializer failed.
             QueueFullError: ``max_pending`` jobs are pending, and ``on_full`` says so.
@@ -331,6 +339,22 @@ class Scheduler(concurrent.futures.Executor):
         self.shutdown(drain="all" if kind is None else "due")
         return False
 
+    async def __aenter__(self) -> Scheduler:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> Literal[False]:
+        """Shut down as ``with`` does, and wait without blocking the loop; a cancelled wait leaves the door closed."""
+        from threadsched import _asyncio
+
+        if self._runtime.on_worker():
+            return self.__exit__(kind, error, trace)  # which does not wait there
+        drain: Literal["all", "due"] = "all" if kind is None else "due"
+        self._runtime.close(drain)  # whatever becomes of the wait
+        await _asyncio.call_off_loop(lambda: self.shutdown(drain=drain), f"{self._runtime.name} (closing)")
+        return False
+
     # ---------------------------------------------------------------- look inside
 
     def stats(self) -> Stats:
@@ -365,13 +389,19 @@ class Submitter(concurrent.futures.Executor):
         self._runtime = runtime
         self._options = options
 
-    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Job[T]:
+    @overload
+    def submit(self, fn: Callable[P, Coroutine[Any, Any, T]], /, *args: P.args, **kwargs: P.kwargs) -> Job[T]: ...
+
+    @overload
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Job[T]: ...
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Job[Any]:
         """Accept ``fn(*args, **kwargs)`` with these options; as ``Scheduler.submit``.
 
         Raises:
             DuplicateJobError: the ``id`` belongs to a live or remembered job. It is a ValueError.
         """
-        job: Job[T] = self._runtime.submit(fn, args, kwargs, self._options)
+        job: Job[Any] = self._runtime.submit(fn, args, kwargs, self._options)
         if self._options.after:
             self._runtime.drain_outbox()  # a parent that has failed already counts before anybody has the job
         return job

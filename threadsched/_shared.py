@@ -19,6 +19,8 @@ others sleep without a timeout, and an idle pool with nothing delayed makes no w
 - A new ready job wakes one sleeper, an idle one rather than the leader.
 - A new head of the delayed queue wakes the leader, or makes an idle worker the leader.
 - A worker that takes a job wakes the next sleeper if more is ready, and hands the watch on if it had it.
+- Where no worker sleeps, those that wait inside a task may help (see ``_helping``): one whose job became ready is rung
+  for, and one of them stands in for the leader.
 - A worker that finds nothing registers, *looks again*, and only then sleeps (``Runtime._rest_locked``). So a wake-up
   that comes in between, be it from a finalizer on this very thread, is either seen or remembered by the token.
 """
@@ -78,6 +80,10 @@ class Shared:
         self.manned = stepped  # every worker was launched: submissions need not look
         self.idle: list[Any] = []  # Stack of tokens.
         self.watch: list[Any] = []  # No token or the leader's.
+        self.helpers: dict[int, Any] = {}  # id -> Bell, of workers that sleep inside a task until a job ends
+        self.stand_in: Any = None  # the Bell of the helper that watches the delayed heap because no worker does
+        self.awaits: dict[int, list[Job[Any]]] = {}  # seq of a running job -> the jobs that it waits for
+        self.ticker = 0  # the thread that steps a stepped scheduler
         self.sleepers: dict[Any, float] = {}  # token -> until when, of tasks in job.sleep()
         self.due_until = 0.0  # under drain="due": the reading when the door was closed
         self.clearing = False  # somebody is giving up what a shutdown leaves unstarted
@@ -111,8 +117,19 @@ class Shared:
         if self.watch:
             try:
                 self._wake_watch()
+                return
             except IndexError:
                 pass
+        if self.helpers:
+            self._ring_helpers_locked()
+
+    def _ring_helpers_locked(self) -> None:
+        """Wake every helper that could run something now."""
+        if self.core.halted:
+            return
+        for bell in list(self.helpers.values()):
+            if bell.wanted():
+                bell.release()
 
     def _new_head_locked(self) -> None:
         """The delayed heap has an earlier head, or lost its leader: somebody must set a new alarm."""
@@ -125,12 +142,43 @@ class Shared:
         if self.idle:
             try:
                 self._wake_idle()
+                return
             except IndexError:
                 pass
+        if self.helpers:
+            self._new_head_for_helpers_locked()
+
+    def _new_head_for_helpers_locked(self) -> None:
+        """The same where no worker sleeps but those that wait inside a task.
+
+        One whose thread sleeps stands in for all. If there is none, each coroutine that waits has to look.
+        """
+        # Not next_due(), which throws dead heads away: to it, the newcomer is one until it is in the map.
+        first = self.core.delayed.first()
+        due = None if first is None else first[0]
+        bells = list(self.helpers.values())
+        sleeper = self.stand_in or next((bell for bell in bells if bell.sleeps), None)
+        for bell in bells if sleeper is None else (sleeper,):
+            if not bell.watches(due):
+                bell.release()
 
     def _wake_all_locked(self) -> None:
         while self.idle or self.watch:
             self._wake_locked()
+        for bell in list(self.helpers.values()):
+            bell.release()
+
+    def _pass_on_locked(self, moved: int) -> None:
+        """Before running a job: wake who is needed for the rest, and hand the watch on."""
+        core = self.core
+        ready = len(core.ready)
+        for _ in range(min(max(moved, 1), ready)):
+            self._wake_locked()
+        unwatched = not self.watch and (self.idle or (self.helpers and self.stand_in is None))
+        # What a rule let go may be due before the alarm that is set.
+        if len(core.delayed) and (core.released or unwatched):
+            core.released = False
+            self._new_head_locked()
 
     def _settled_locked(self) -> None:
         """A job ended: tell who waits for the last one, and wake a worker for what that let go."""

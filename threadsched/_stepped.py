@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import concurrent.futures
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Literal, NamedTuple, ParamSpec, TypeVar, Unpack
+import threading
+from collections.abc import Callable, Coroutine, Iterable, Iterator
+from typing import Any, Literal, NamedTuple, ParamSpec, TypeVar, Unpack, overload
 
 from threadsched import _exit, _inspect, _numbers, _outcome, _worker
 from threadsched._clock import Clock
@@ -37,8 +38,8 @@ class Ran(NamedTuple):
 class StepScheduler(concurrent.futures.Executor):
     """The scheduler's core without threads: it moves only when ``tick`` or ``drain`` is called, on the calling thread.
 
-    What is submitted or retried waits for the next tick, however due it is. Waiting for a result without having
-    ticked would wait for ever, so do not.
+    What is submitted or retried waits for the next tick, however due it is. Waiting for a result on the thread that
+    ticks, without a timeout and outside of a tick, would wait for ever: it raises DeadlockError.
 
     Args:
         workers: slots, each of which runs at most one job a tick; an int above 0.
@@ -75,9 +76,16 @@ class StepScheduler(concurrent.futures.Executor):
             stepped=True,
         )
         self._runtime.core.gate = make_gate(max_pending, on_full, queue, stepped=True)
+        self._runtime.ticker = threading.get_ident()
         self._slots = [_worker.Worker(self._runtime, number) for number in range(width)]
 
-    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Job[T]:
+    @overload
+    def submit(self, fn: Callable[P, Coroutine[Any, Any, T]], /, *args: P.args, **kwargs: P.kwargs) -> Job[T]: ...
+
+    @overload
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Job[T]: ...
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Job[Any]:
         """Accept a job for the next tick; as ``Scheduler.submit``."""
         return self._runtime.submit(fn, args, kwargs, DEFAULTS)
 
@@ -145,6 +153,7 @@ class StepScheduler(concurrent.futures.Executor):
         """Promote what is due, once, then run one ready job in each slot, in order; return what ran."""
         runtime = self._runtime
         runtime.drain_outbox()
+        runtime.ticker = threading.get_ident()
         now = runtime.read_clock()
         with runtime.lock:
             runtime.core.promote(now)

@@ -169,14 +169,28 @@ class Waiting(Shared):
     def _quiescent_locked(self, now: float) -> bool:
         """Whether every worker sleeps and nothing is due at ``now``."""
         asleep = len(self.idle) + len(self.watch) + len(self.sleepers)
+        asleep += self._helpers_asleep_locked() if self.helpers else 0
         due = self.core.next_due()
+        free = self.idle or self.watch  # else nobody is there who could take what is ready
         return (
             asleep >= len(self.launched)
-            and (self.core.halted or not len(self.core.ready))
+            and (self.core.halted or not free or not len(self.core.ready))
             and (due is None or due > now)
             and not self.core.outbox
             and all(until > now for until in self.sleepers.values())
         )
+
+    def _helpers_asleep_locked(self) -> int:
+        """Count the workers that wait inside a task: those whose thread sleeps, or whose coroutines all await jobs."""
+        sleeping: set[int] = set()
+        waiting: dict[Any, set[int]] = {}  # worker -> the jobs on its loop that await others
+        for bell in self.helpers.values():
+            if bell.sleeps:
+                sleeping.add(bell.worker.number)
+            else:
+                waiting.setdefault(bell.worker, set()).add(bell.waiter._seq)
+        sleeping.update(worker.number for worker, jobs in waiting.items() if len(jobs) > worker.adopted)
+        return len(sleeping)
 
     def next_due(self) -> float | None:
         """Return when the next job is due or the next ``job.sleep()`` over (for a virtual clock)."""
@@ -193,6 +207,9 @@ class Waiting(Shared):
         with self.lock:
             if len(self.core.delayed):
                 self._new_head_locked()
+            for bell in list(self.helpers.values()):
+                if bell.due is not None and bell.due <= now:
+                    bell.release()
             for token, until in list(self.sleepers.items()):
                 if until <= now and self.sleepers.pop(token, None) is not None:
                     token.release()

@@ -15,7 +15,7 @@ from contextvars import Context
 from types import CoroutineType, FunctionType
 from typing import TYPE_CHECKING, Any
 
-from threadsched import _locks, _log
+from threadsched import _coroutines, _locks, _log
 from threadsched._job import Job, task_name
 
 if TYPE_CHECKING:
@@ -60,7 +60,16 @@ def current_job() -> Job[Any] | None:
     that such a request wakes it (``sleep(seconds)``), and know its attempt (``attempts``). Cost: O(1), no lock.
     """
     worker = _here.worker
-    return None if worker is None else worker.job
+    if worker is None:
+        return None
+    job = worker.job
+    if job is not None and job is worker.driven:
+        # On the loop: one of several coroutines that it serves.
+        known = _coroutines.job_here.get()
+        here = None if known is None else known()
+        if here is not None and here._place is worker:
+            return here
+    return job
 
 
 @contextlib.contextmanager
@@ -78,15 +87,21 @@ class Worker:
     """One thread of the pool and what it is doing."""
 
     __slots__ = (
+        "adopted",
+        "depth",
+        "driven",
         "due",
         "generation",
         "ident",
         "job",
+        "loop",
         "name",
         "number",
         "order",
+        "parked",
         "runtime",
         "settled",
+        "tasks",
         "thread",
         "token",
     )
@@ -99,9 +114,15 @@ class Worker:
         self.token = _locks.make_token()  # Released by whoever takes it off runtime.idle or runtime.watch.
         self.job: Job[Any] | None = None
         self.settled: Job[Any] | None = None  # what the last turn settled
+        self.driven: Job[Any] | None = None  # the job whose coroutine its loop is run for
+        self.tasks: dict[Any, Job[Any]] = {}  # asyncio task -> the job that was adopted by the loop
+        self.adopted = 0  # jobs that coroutines on the loop await and that run there; guarded by the lock
+        self.depth = 0  # jobs on this thread beside the one that it claimed in its own round; guarded by the lock
+        self.parked: Job[Any] | None = None  # what it sleeps for inside a task; guarded by the lock
         self.order = IDLE  # what the last turn said
         self.due: float | None = None  # with WATCH: until when to sleep
         self.ident = 0
+        self.loop: Any = None  # the event loop of this thread, made for the first coroutine
         self.thread: threading.Thread | None = None
 
     def main(self) -> None:
@@ -118,7 +139,10 @@ class Worker:
         except BaseException as error:  # ours, or thrown into this thread: the pool must not shrink
             runtime.worker_died(self, error)
         finally:
-            runtime.leave(self)
+            try:
+                _coroutines.close(self)
+            finally:
+                runtime.leave(self)
 
     def serve(self) -> None:
         """Turn and run, turn and run."""
@@ -187,12 +211,17 @@ def own_context(job: Job[Any]) -> Context:
 
 
 def run_task(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None, context: Context) -> Any:
-    """Run one attempt and return the value; raises what the task raises."""
+    """Run one attempt, a coroutine that the task returned included, and return the value; raises what it raises."""
     result = context.run(fn, *args, **kwargs) if kwargs else context.run(fn, *args)
     if type(result) is CoroutineType:
-        result.close()
-        raise TypeError(f"{task_name(fn)} returned a coroutine, which nothing would run; pass it to asyncio.run")
+        worker = _here.worker
+        assert worker is not None  # tasks run on workers, and on slots that look like one
+        return _coroutines.run(worker, result, context)
     return result
+
+
+# Code whose frames are the outermost of a task's traceback and not the task's.
+OUTER_CODE = {run_task.__code__, _coroutines.run.__code__}
 
 
 def call_hook(what: str, hook: Any, *args: object) -> None:

@@ -56,11 +56,11 @@ def submission(scheduler: Scheduler) -> None:
     assert_type(scheduler.submit(name_of, 1, upper=True), Job[str])
     assert_type(scheduler.submit(takes_option_names, delay=1, priority="x"), Job[bytes])
     assert_type(scheduler.submit(lambda: 1.5), Job[float])
-    scheduler.submit(double, "one")  # type: ignore[arg-type]
-    scheduler.submit(double)  # type: ignore[call-arg]
-    scheduler.submit(double, 1, delay=5)  # type: ignore[call-arg]
+    scheduler.submit(double, "one")  # type: ignore[call-overload]
+    scheduler.submit(double)  # type: ignore[call-overload]
+    scheduler.submit(double, 1, delay=5)  # type: ignore[arg-type, call-arg]
     scheduler.submit(name_of, 1, upper="yes")  # type: ignore[arg-type]
-    scheduler.submit(1)  # type: ignore[arg-type]
+    scheduler.submit(1)  # type: ignore[call-overload]
 
 
 def submission_with_options(scheduler: Scheduler) -> None:
@@ -69,8 +69,8 @@ def submission_with_options(scheduler: Scheduler) -> None:
     assert_type(scheduler.options(id="a", name="b", delay=5, retries=2).submit(name_of, 1), Job[str])
     assert_type(scheduler.options(delay=5).submit(takes_option_names, delay=1, priority="x"), Job[bytes])
     scheduler.options(delay=timedelta(minutes=1), priority=0.5, backoff=timedelta(seconds=1))
-    scheduler.options(priority=1).submit(double, "one")  # type: ignore[arg-type]
-    scheduler.options(priority=1).submit(double)  # type: ignore[call-arg]
+    scheduler.options(priority=1).submit(double, "one")  # type: ignore[call-overload]
+    scheduler.options(priority=1).submit(double)  # type: ignore[call-overload]
     scheduler.options(priority="high")  # type: ignore[arg-type]
     scheduler.options(retries=1.5)  # type: ignore[arg-type]
     scheduler.options(prio=1)  # type: ignore[call-arg]
@@ -87,7 +87,7 @@ def as_the_standard_library_has_it(scheduler: Scheduler) -> None:
     executor: concurrent.futures.Executor = scheduler
     submitter: concurrent.futures.Executor = scheduler.options(priority=1)
     future: concurrent.futures.Future[int] = scheduler.submit(double, 1)
-    wrong: concurrent.futures.Future[str] = scheduler.submit(double, 1)  # type: ignore[arg-type]
+    wrong: concurrent.futures.Future[str] = scheduler.submit(double, 1)  # type: ignore[call-overload]
     concurrent.futures.wait([future, scheduler.submit(double, 2)])
     for job in concurrent.futures.as_completed([scheduler.submit(double, 1)]):
         assert_type(job.result(), int)
@@ -96,8 +96,26 @@ def as_the_standard_library_has_it(scheduler: Scheduler) -> None:
     del executor, submitter, wrong
 
 
+async def fetch(number: int) -> str:
+    return str(number)
+
+
+def coroutines(scheduler: Scheduler, stepped: StepScheduler) -> None:
+    assert_type(scheduler.submit(fetch, 1), Job[str])
+    assert_type(scheduler.options(delay=1).submit(fetch, 1), Job[str])
+    assert_type(stepped.submit(fetch, number=1), Job[str])
+    assert_type(scheduler.submit(lambda: fetch(1)), Job[str])
+    scheduler.submit(fetch, "one")  # type: ignore[call-overload]
+
+
 async def in_asyncio(scheduler: Scheduler) -> None:
     assert_type(await asyncio.wrap_future(scheduler.submit(name_of, 1)), str)
+    assert_type(await scheduler.submit(name_of, 1), str)
+    assert_type(await scheduler.submit(fetch, 1), str)
+    assert_type(await asyncio.wait_for(scheduler.submit(double, 1), 5), int)
+    assert_type(await asyncio.gather(scheduler.submit(double, 1), scheduler.submit(fetch, 1)), tuple[int, str])
+    async with Scheduler() as entered:
+        assert_type(entered, Scheduler)
 
 
 def jobs(job: Job[int]) -> None:
@@ -166,4 +184,4 @@ def stepping(clock: FakeClock) -> None:
     assert_type(stepped.options(priority=1).submit(double, 1), Job[int])
     assert_type(stepped.tick(), list[Ran])
     assert_type(stepped.drain(step=1.0, limit=10), list[Ran])
-    stepped.submit(double, "one")  # type: ignore[arg-type]
+    stepped.submit(double, "one")  # type: ignore[call-overload]
