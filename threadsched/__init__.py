@@ -17,6 +17,7 @@ from threadsched._job import Job
 from threadsched._policy import BeforePolicy, FifoPolicy, KeyPolicy, OldestDuePolicy, OrderingPolicy, PriorityPolicy
 from threadsched._records import JobInfo, JobStatus, Reason, ShutdownReport, Stats
 from threadsched._retry import Retry
+from threadsched._schedule import Schedule
 from threadsched._scheduler import Scheduler, Submitter
 from threadsched._worker import current_job
 
@@ -40,6 +41,7 @@ __all__ = [
     "Reason",
     "Retry",
     "RetryAfter",
+    "Schedule",
     "Scheduler",
     "SchedulerClosedError",
     "ShutdownReport",

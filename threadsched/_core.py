@@ -21,6 +21,7 @@ from collections import deque
 from concurrent.futures import CancelledError
 from typing import Any, Protocol, TypeAlias
 
+from threadsched._arming import Armings
 from threadsched._errors import DuplicateJobError, InvariantError
 from threadsched._heap import STRUCTURES, Entry, LazyQueue
 from threadsched._job import DELAYED, READY, WAITING, Failure, Job
@@ -86,9 +87,11 @@ class Core:
         self.pending: dict[int, Job[Any]] = {}  # seq -> job, in order of acceptance
         self.running: dict[int, Job[Any]] = {}
         self.waiting: dict[int, Job[Any]] = {}  # those of the pending that a rule holds back
+        self.alarms = Armings()  # what is to be looked at in its time and is no job
+        self.series: dict[int, Any] = {}  # number -> schedule that has not ended
         self.released = False  # since the runtime last looked, a rule let a job go: somebody must wake up
-        # What is to be done outside the lock: a cancelled job whose watchers must still be told, or (job, reason) to
-        # cancel a job for.
+        # What is to be done outside the lock: a cancelled job whose watchers must still be told, (job, reason) to
+        # cancel a job for, or an armed thing whose time has come.
         self.outbox: deque[Any] = deque()
         self.named: dict[str, Job[Any]] = {}  # the live jobs with an id of the user's
         self.entering: Job[Any] | None = None  # has a heap entry and is not in the map yet: no sweep now
@@ -339,6 +342,7 @@ class Core:
         """Rebuild both heaps from the map, after an exception struck inside a change. O(n)."""
         self.entering = None
         self.dead_delayed = 0
+        self.alarms.repair()
         self.delayed.rebuild(self._delayed_entries)
         self.ready.rebuild(self._ready_entries)
 
@@ -348,8 +352,18 @@ class Core:
     def _ready_entries(self) -> list[Entry]:
         return [(job._key, seq) for seq, job in list(self.pending.items()) if job._place is READY]
 
+    def ring(self, now: float) -> None:
+        """Put what is armed and due into the outbox; while nothing may start, it stays armed. O(k log n)."""
+        if not self.halted and not self.closed:
+            self.alarms.ring(now, self.outbox)
+
     def next_due(self) -> float | None:
-        """Return when the earliest delayed job is due, or None; throws dead heads away."""
+        """Return when the earliest delayed job or armed thing is due, or None; throws dead heads away."""
+        due = self._next_delayed()
+        armed = self.alarms.due() if self.alarms.things and not self.halted and not self.closed else None
+        return armed if due is None or (armed is not None and armed < due) else due
+
+    def _next_delayed(self) -> float | None:
         delayed, pending = self.delayed, self.pending
         if delayed.untidy:
             self.repair()
@@ -372,6 +386,8 @@ class Core:
         self.paused = False
         self.halted = self.drain == "none" or self.broken
         self.closed = True
+        for series in list(self.series.values()):
+            series.closed(self)  # what is armed is dropped, under every mode
 
     def pause(self, paused: bool) -> None:
         """Start nothing, or start again; a closed scheduler cannot be paused."""
@@ -498,6 +514,9 @@ def check_invariants(core: Core) -> None:
             (core.pending.get(job._seq) or core.running.get(job._seq)) is job,
             f"the id {id!r} belongs to a job that is not live",
         )
+    core.alarms.audit(require)
+    for series in core.series.values():
+        series.audit(core, require)
     for queue, place in ((core.delayed, DELAYED), (core.ready, READY)):
         if queue.untidy:
             continue  # will be rebuilt before anybody looks

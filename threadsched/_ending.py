@@ -8,14 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import CancelledError
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from threadsched import _locks, _log, _numbers, _outcome
+from threadsched._arming import Ring
 from threadsched._errors import IllegalMoveError
 from threadsched._job import CANCELLED, DELAYED, Failure, Job
 from threadsched._locks import holds
 from threadsched._waiting import Waiting
 from threadsched._worker import call_hook
+
+if TYPE_CHECKING:
+    from threadsched._runtime import Runtime
 
 # Jobs given up in one hold of the lock by a shutdown: enough to be quick, few enough to let others in.
 BATCH = 256
@@ -77,6 +81,8 @@ class Ending(Waiting):
                 if attached is not None:
                     attached.error = None  # of an earlier attempt, with all that its traceback holds
                 self.run_callbacks(job)
+                if self.core.outbox:
+                    self.drain_outbox()  # the schedule that this job was a run of
             return won
 
     def attempt_failed(self, job: Job[Any], error: BaseException) -> None:
@@ -187,10 +193,10 @@ class Ending(Waiting):
             raise IllegalMoveError(f"{job!r} was settled by somebody else")
 
     def drain_outbox(self) -> None:
-        """Tell the watchers of cancelled jobs.
+        """Tell the watchers of cancelled jobs; let schedules proceed.
 
-        Each job stays in the outbox until it is told, so that an interrupt in between loses nothing; workers drain it
-        too.
+        Each entry stays in the outbox until it is dealt with, so that an interrupt in between loses nothing; workers
+        drain it too.
         """
         outbox = self.core.outbox
         if outbox and holds(self.lock):
@@ -204,7 +210,9 @@ class Ending(Waiting):
                 item = outbox[0]
             except IndexError:
                 return
-            if type(item) is not Job:
+            if type(item) is Ring:
+                item.thing.proceed(cast("Runtime", self))
+            elif type(item) is not Job:
                 self._cancel_now([item[0]], item[1])  # its own dependents join the outbox: no recursion
             elif not self._tell_cancelled(item):
                 return
@@ -214,6 +222,9 @@ class Ending(Waiting):
                 continue
             if type(item) is Job:
                 self.run_callbacks(item)
+            elif self.quiet_waiters:
+                with self.lock:
+                    _locks.release_all(self.quiet_waiters)  # they look again
 
     def _tell_cancelled(self, job: Job[Any]) -> bool:
         """Tell the watchers of a cancelled job; False if that has to be left to another thread."""

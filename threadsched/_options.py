@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from datetime import timedelta
-from typing import TypedDict
+from datetime import datetime, timedelta, tzinfo
+from typing import Any, Literal, TypedDict
 
 from threadsched import _numbers
 from threadsched._retry import Retry
@@ -20,6 +20,7 @@ class JobOptions(TypedDict, total=False):
     id: str | None
     name: str | None
     delay: Seconds
+    at: datetime | None
     priority: float
     retries: int
     backoff: Seconds
@@ -27,20 +28,47 @@ class JobOptions(TypedDict, total=False):
     context: bool
 
 
+class ScheduleOptions(JobOptions, total=False):
+    """The options of a schedule and of its runs; ``Scheduler.options`` says what they mean."""
+
+    mode: Literal["rate", "delay"]
+    missed: Literal["coalesce", "skip", "burst"]
+    start: Seconds | datetime | None
+    until: Seconds | datetime | None
+    max_runs: int | None
+    max_failures: int | None
+    jitter: Seconds
+    tz: tzinfo | None
+
+
 DEFAULTS: Options = None  # type: ignore[assignment]  # made below, and asked for by the first of them
+
+
+class At:
+    """The option ``at``: an instant on the wall clock, in seconds since 1970."""
+
+    __slots__ = ("planned",)
+
+    def __init__(self, planned: float) -> None:
+        self.planned = planned
+
+    def attach(self, runtime: Any, job: Any) -> None:
+        """Time a new job."""
+        runtime.wall.attach(runtime, job, self.planned)
 
 
 class Options:
     """Checked options; immutable, and one object for any number of jobs, so a plain job pays for none of them."""
 
-    __slots__ = ("context", "delay", "id", "lasting", "name", "priority", "retry")
+    __slots__ = ("context", "delay", "id", "lasting", "name", "priority", "retry", "timing")
 
     def __init__(
         self,
         *,
         id: object = None,
         name: object = None,
-        delay: object = 0.0,
+        delay: object = _UNSET,
+        at: object = None,
         priority: object = 5,
         retries: object = _UNSET,
         backoff: object = _UNSET,
@@ -49,13 +77,19 @@ class Options:
     ) -> None:
         self.id = None if id is None else _numbers.text("id", id)
         self.name = None if name is None else _numbers.text("name", name)
-        self.delay = _numbers.seconds("delay", delay)
+        self.delay = 0.0 if delay is _UNSET else _numbers.seconds("delay", delay)
         self.priority = _numbers.real("priority", priority)
         self.context = _numbers.flag("context", context)
         self.retry = _checked_retry(retries, backoff, retry)
+        # What times a job otherwise than by a delay: an object with ``attach(runtime, job)``, asked at submission.
+        self.timing: Any = None
+        if at is not None:
+            if delay is not _UNSET:
+                raise TypeError("at cannot be given together with delay: both say when")
+            self.timing = At(_numbers.moment("at", at))
         # What a job keeps: if nothing in here outlasts the submission, the defaults, so that a million jobs with a
         # delay of their own do not keep a million of these.
-        plain = self.id is None and self.name is None and self.retry is None
+        plain = self.id is None and self.name is None and self.retry is None and self.timing is None
         self.lasting: Options = DEFAULTS if plain and DEFAULTS is not None else self
 
 
@@ -76,7 +110,7 @@ def make_options(given: dict[str, object]) -> Options:
     known = JobOptions.__annotations__
     for name in given:
         if name not in known:
-            close = difflib.get_close_matches(name, known, 1)
+            close = difflib.get_close_matches(name, ScheduleOptions.__annotations__, 1)
             hint = f"; did you mean {close[0]!r}?" if close else ""
             raise TypeError(f"unknown job option {name!r}{hint}")
     return Options(**given)

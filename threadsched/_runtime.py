@@ -41,6 +41,8 @@ class Runtime(Pool):
             _outcome.check_task(fn)
         context = copy_context() if options.context else None
         job: Job[Any] = Job(self, fn, args, kwargs or None, options, context or None, self.now())
+        if options.timing is not None:
+            options.timing.attach(self, job)
         core = self.core
         while True:
             if not self.manned:
@@ -135,6 +137,8 @@ class Runtime(Pool):
                         if attached.callbacks:
                             worker.order = TELL
                             return None
+                if core.alarms.things:
+                    core.ring(now)
                 if core.outbox or core.ranking.faults:
                     worker.order = OUTBOX
                     return None
@@ -164,7 +168,7 @@ class Runtime(Pool):
         ready = len(core.ready)
         for _ in range(min(max(moved, 1), ready)):
             self._wake_locked()
-        if len(core.delayed) and not self.watch and self.idle:
+        if (len(core.delayed) or core.alarms.things) and not self.watch and self.idle:
             self._new_head_locked()
 
     def _rest_locked(self, worker: Worker, now: float) -> None:
@@ -210,7 +214,10 @@ class Runtime(Pool):
             if drain == "due" and self.core.drain == "all":
                 self.due_until = now  # what was due by now still runs
             self.core.close(drain)
+            dropped = list(self.core.series.values())
             self._wake_all_locked()
+        for series in dropped:
+            series.leave(self)
 
     def info_of(self, job: Job[Any]) -> JobInfo:
         """``job.info()``."""

@@ -36,7 +36,12 @@ from threadsched._errors import BrokenSchedulerError, InterpreterExitRuntimeErro
 from threadsched._job import Job
 from threadsched._locks import make_waker
 from threadsched._policy import Ranking
+from threadsched._wall import WallWatch
 from threadsched._worker import Worker, current_worker
+
+
+def _no_face() -> None:
+    """Stand for a scheduler that is not there."""
 
 
 class Shared:
@@ -71,6 +76,8 @@ class Shared:
         self.mark: object = None
         # Guarded by lock.
         self.core = Core(ranking, queue, history, stepped=stepped)
+        self.wall = WallWatch(clock)
+        self.face: Callable[[], Any] = _no_face  # a weak reference to the scheduler
         self.workers: dict[int, Worker] = {}  # number -> worker, from its arrival to its leaving
         self.launched: set[int] = set()  # numbers whose thread was started and has not left
         self.manned = stepped  # every worker was launched: submissions need not look

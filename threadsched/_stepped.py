@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import concurrent.futures
+import weakref
 from collections.abc import Callable
 from typing import Any, NamedTuple, ParamSpec, TypeVar, Unpack
 
-from threadsched import _exit, _inspect, _numbers, _worker
+from threadsched import _exit, _inspect, _numbers, _schedule, _worker
 from threadsched._clock import Clock
 from threadsched._fake_clock import FakeClock
 from threadsched._job import Job
-from threadsched._options import DEFAULTS, JobOptions, Seconds, make_options
+from threadsched._options import DEFAULTS, ScheduleOptions, Seconds
+from threadsched._plan import DEFAULT_PLAN
 from threadsched._policy import OrderingPolicy, PriorityPolicy, Ranking
 from threadsched._records import JobStatus, ShutdownReport, Stats
 from threadsched._runtime import Runtime
-from threadsched._scheduler import Submitter, checked_id
+from threadsched._schedule import Schedule
+from threadsched._scheduler import Submitter, checked_id, make_submitter
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -61,15 +64,28 @@ class StepScheduler(concurrent.futures.Executor):
         self._runtime = Runtime(
             width=width, ranking=ranking, clock=self.clock, queue=queue, history=history, stepped=True
         )
+        self._runtime.face = weakref.ref(self)
         self._slots = [_worker.Worker(self._runtime, number) for number in range(width)]
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Job[T]:
         """Accept a job for the next tick; as ``Scheduler.submit``."""
         return self._runtime.submit(fn, args, kwargs, DEFAULTS)
 
-    def options(self, **options: Unpack[JobOptions]) -> Submitter:
+    def options(self, **options: Unpack[ScheduleOptions]) -> Submitter:
         """Return an executor with these job options; as ``Scheduler.options``."""
-        return Submitter(self._runtime, make_options(dict(options)))
+        return make_submitter(self._runtime, dict(options))
+
+    def every(self, seconds: Seconds, fn: Callable[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> Schedule:
+        """Run a task every ``seconds``; as ``Scheduler.every``. A run enters in the tick at which it is due."""
+        return _schedule.every(self._runtime, seconds, (fn, args, kwargs), DEFAULTS, DEFAULT_PLAN)
+
+    def cron(self, expression: str, fn: Callable[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> Schedule:
+        """Run a task whenever the expression says so; as ``Scheduler.cron``."""
+        return _schedule.cron(self._runtime, expression, (fn, args, kwargs), DEFAULTS, DEFAULT_PLAN)
+
+    def schedules(self) -> list[Schedule]:
+        """Return the schedules that have not ended."""
+        return _schedule.schedules(self._runtime)
 
     def cancel(self, job_id: int | str) -> bool:
         """Cancel a pending job; True only if this call did."""
@@ -110,7 +126,11 @@ class StepScheduler(concurrent.futures.Executor):
     def tick(self) -> list[Ran]:
         """Promote what is due, once, then run one ready job in each slot, in order; return what ran."""
         runtime = self._runtime
+        runtime.look_at_wall()
         now = runtime.read_clock()
+        with runtime.lock:
+            runtime.core.ring(now)
+        runtime.drain_outbox()
         with runtime.lock:
             runtime.core.promote(now)
         ran = []
