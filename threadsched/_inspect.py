@@ -9,9 +9,9 @@ import sys
 import traceback
 from typing import TYPE_CHECKING, Any
 
-from threadsched import _log
+from threadsched import _log, _series
 from threadsched._errors import InvariantError
-from threadsched._job import DELAYED, Job
+from threadsched._job import DELAYED, WAITING, Job
 from threadsched._records import JobInfo, JobStatus, Reason, Stats
 from threadsched._worker import Worker
 
@@ -131,6 +131,8 @@ def explain(runtime: Runtime, job: Job[Any]) -> list[Reason]:
                 info.run_at,
             )
         ]
+    if job._place is WAITING and _series.is_held(job):
+        return [Reason("paused", "its schedule is paused")]
     if delayed:
         return [Reason("delayed", f"due in {info.run_at - now:g} s", info.run_at)]
     return [Reason("queued", f"due; {ahead} entries in the ready queue for {width} workers")]
@@ -142,8 +144,10 @@ def check(runtime: Runtime) -> None:
         runtime.core.check_invariants()
         tokens = runtime.idle + runtime.watch
         ours = {id(worker.token) for worker in runtime.workers.values()}
-        problem = None
-        if len(runtime.watch) > 1:
+        problem = runtime.wall.audit(runtime)
+        if problem is not None:
+            pass
+        elif len(runtime.watch) > 1:
             problem = "two workers watch the delayed heap"
         elif len({id(token) for token in tokens}) != len(tokens):
             problem = "a worker stands on two lists of sleepers"

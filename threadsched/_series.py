@@ -411,5 +411,11 @@ class Series(Armable):
                 runtime._new_head_locked()
 
 
+def is_held(job: Job[Any]) -> bool:
+    """Say whether a job is a run that waits because its schedule is paused."""
+    attached = job._attached
+    return attached is not None and any(type(rule) is Run and rule.series.paused for rule in attached.rules)
+
+
 def _no_face() -> None:
     """Stand for a Schedule that is not there."""
