@@ -108,24 +108,28 @@ class Ending(Waiting):
         name, now = job.name, self.read_clock()
         with self.lock:
             self.core.ranking.refuse_in_before()
-            # The spoils go when this frame ends: their last references, when the lock is free.
-            spoils = self.core.cancel(job, name, now)
-            if spoils is None:
-                if job._state == "RUNNING":
-                    job._attach().no_retry = True
-                return False
-            self._cancelled_locked(job)
+            try:
+                # The spoils go when this frame ends: their last references, when the lock is free.
+                spoils = self.core.cancel(job, name, now)
+                if spoils is None:
+                    if job._state == "RUNNING":
+                        job._attach().no_retry = True
+                    return False
+            finally:
+                if job._attached is not None and job.cancelled():
+                    self._cancelled_locked(job)  # also if Ctrl-C struck after the decision
             self._gave_up_locked()
         if self.core.outbox:
             self.drain_outbox()
         return True
 
     def _cancelled_locked(self, job: Job[Any]) -> None:
-        """Wake who waits for a job that was cancelled just now; its watchers are told outside the lock."""
+        """Wake who waits for a cancelled job; its watchers, if any are left, are told outside the lock."""
         attached = job._attached
         if attached is not None:
             _locks.release_all(attached.tokens)
-            self.core.outbox.append(job)
+            if attached.callbacks or job._state is CANCELLED:
+                self.core.outbox.append(job)
 
     def _gave_up_locked(self) -> None:
         """Jobs were cancelled: tell who waits for the last one, workers of a closed scheduler among them."""
@@ -150,11 +154,14 @@ class Ending(Waiting):
             core = self.core
             core.ranking.refuse_in_before()
             for job, name in named:
-                taken = core.cancel(job, name, now, reason)
-                if taken is None:
-                    continue
-                spoils.append(taken)
-                self._cancelled_locked(job)
+                try:
+                    taken = core.cancel(job, name, now, reason)
+                    if taken is None:
+                        continue
+                    spoils.append(taken)
+                finally:
+                    if job._attached is not None and job.cancelled():
+                        self._cancelled_locked(job)
             self._gave_up_locked()
         cancelled = len(spoils)
         del spoils  # their last references, now that the lock is free

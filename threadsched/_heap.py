@@ -51,8 +51,8 @@ class LazyQueue:
         self._inbox: list[Entry] = []
         self._ranking = ranking
         guarded = self.indexed or (ranking is not None and ranking.comparing)
-        self._resting_push: Callable[[Entry], None] = self._guarded_push if guarded else self._insert
-        self.push: Callable[[Entry], None] = self._resting_push
+        self.resting_push: Callable[[Entry], None] = self._guarded_push if guarded else self._insert
+        self.push: Callable[[Entry], None] = self.resting_push
         self.pop: Callable[[], Entry | None] = self._guarded_pop if guarded else self._take
 
     def __len__(self) -> int:
@@ -76,13 +76,16 @@ class LazyQueue:
             heap[child] < heap[(child - 1) // 2] for child in range(1, len(heap))
         )
 
-    def discard(self, entry: Entry) -> None:
-        """Forget an entry whose job left the map: nothing to do, it is dead."""
+    def discard(self, entry: Entry) -> bool:
+        """Take out the entry of a job that left the map; False if it stays, dead, as it always does here."""
+        return False
 
-    def keep(self, alive: Container[int]) -> None:
-        """Drop every entry whose seq is not in ``alive`` (a dict or set of ints). O(n)."""
-        if self.push is self._resting_push:  # else somebody further down this stack is inside: another time
-            self._guarded(self._filter, alive)
+    def keep(self, alive: Container[int]) -> int:
+        """Drop every entry whose seq is not in ``alive`` (a dict or set of ints); return how many. O(n)."""
+        if self.push is not self.resting_push:
+            return 0  # somebody further down this stack is inside: another time
+        dropped: int = self._guarded(self._filter, alive)
+        return dropped
 
     def rebuild(self, make_entries: Callable[[], Iterable[Entry]]) -> None:
         """Replace all by what ``make_entries()`` reads from the job map. O(n log n)."""
@@ -94,7 +97,7 @@ class LazyQueue:
                 self._fill(make_entries())
                 self.untidy = False
             finally:
-                self.push = self._resting_push
+                self.push = self.resting_push
             if not self._inbox:
                 return  # else somebody submitted on this thread meanwhile: the map has that job too, read it again
 
@@ -113,12 +116,15 @@ class LazyQueue:
             return lane.popleft()
         return heappop(heap) if heap else None
 
-    def _filter(self, alive: Container[int]) -> None:
+    def _filter(self, alive: Container[int]) -> int:
+        dropped = 0
         for part in (self.lane, self.heap):
             kept = list(compress(part, map(alive.__contains__, map(_seq_of, part))))
+            dropped += len(part) - len(kept)
             part.clear()  # in place: a push further down this stack may hold it
             part.extend(kept)
         heapify(self.heap)
+        return dropped
 
     def _fill(self, entries: Iterable[Entry]) -> None:
         self.lane.clear()
@@ -126,6 +132,21 @@ class LazyQueue:
         self.lane.extend(sorted(entries))
 
     # ---------------------------------------------------------------- the guard
+
+    def shut(self) -> None:
+        """Let nobody who breaks in touch the structure: pushes wait in the inbox, discards leave the dead.
+
+        Whatever breaks off the caller before ``open`` is done, the structure is untidy.
+        """
+        self.untidy = True
+        self.push = self._divert
+
+    def open(self) -> None:
+        """Take in what came meanwhile."""
+        self.push = self.resting_push
+        while self._inbox:
+            self.resting_push(self._inbox.pop())
+        self.untidy = False
 
     def _guarded_push(self, entry: Entry) -> None:
         ranking = self._ranking
@@ -149,9 +170,9 @@ class LazyQueue:
             self.untidy = True
             raise
         finally:
-            self.push = self._resting_push
+            self.push = self.resting_push
         while self._inbox:  # came between the last look and the line above
-            self._resting_push(self._inbox.pop())
+            self.resting_push(self._inbox.pop())
         return answer
 
     def _divert(self, entry: Entry) -> None:
@@ -173,10 +194,22 @@ class IndexedQueue(LazyQueue):
         """Audit the order of what is held."""
         return not any(b < a for a, b in itertools.pairwise(self.heap))
 
-    def discard(self, entry: Entry) -> None:
-        """Remove an entry at once. O(log n)."""
-        if self.push is self._resting_push:  # else it stays, dead
-            self._guarded(self.heap.discard, entry)
+    def discard(self, entry: Entry) -> bool:
+        """Take an entry out at once, O(log n).
+
+        False if somebody further down this stack is inside, and it stays, dead, or has it in hand already.
+        """
+        if self.push is not self.resting_push:
+            return False
+        taken: bool = self._guarded(self._remove, entry)
+        return taken
+
+    def _remove(self, entry: Entry) -> bool:
+        try:
+            self.heap.remove(entry)
+        except ValueError:
+            return False
+        return True
 
     def _insert(self, entry: Entry) -> None:
         self.heap.add(entry)
@@ -186,8 +219,11 @@ class IndexedQueue(LazyQueue):
         first: Entry | None = heap.pop(0) if heap else None
         return first
 
-    def _filter(self, alive: Container[int]) -> None:
-        self._fill([entry for entry in self.heap if entry[1] in alive])
+    def _filter(self, alive: Container[int]) -> int:
+        kept = [entry for entry in self.heap if entry[1] in alive]
+        dropped = len(self.heap) - len(kept)
+        self._fill(kept)
+        return dropped
 
     def _fill(self, entries: Iterable[Entry]) -> None:
         self.heap.clear()

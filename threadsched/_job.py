@@ -114,6 +114,7 @@ class Failure:
     __slots__ = ("attempts", "error", "id", "name", "seen", "traceback")
 
     def __init__(self, job: Job[Any], error: BaseException) -> None:
+        self.seen = True  # until it is whole: an interrupt may leave it half made
         self.id = job.id
         self.name = job.name
         self.attempts = job._attempts

@@ -36,7 +36,7 @@ def describe_error(error: BaseException) -> str:
     """Return ``Type: text`` for an exception, whatever its ``__str__`` does."""
     name = type(error).__name__
     try:
-        text = str(error)
+        text = str.__str__(str(error))  # a plain str, whatever class it came in
     except BaseException:  # the task's own class: anything may come out of it
         return f"{name} (its text cannot be had)"
     return f"{name}: {text}" if text else name

@@ -117,7 +117,7 @@ class Ranking:
 
     def _checked_key(self, job: Job[Any]) -> object:
         key = self.policy.key(job)  # type: ignore[union-attr]  # looked at in __init__
-        if type(key) is tuple:
+        if isinstance(key, tuple):
             shape: object = tuple([self._kind(part, key) for part in key])
             key = tuple([_plain(part) for part in key])
         else:
@@ -156,10 +156,9 @@ class Ranking:
 
 def _plain(part: Any) -> Any:
     """Turn an instance of a subclass (an IntEnum, say) into its plain base, whose comparison is C code."""
-    for base in (int, float, str):
-        if isinstance(part, base):
-            return part if type(part) is base else base(part)
-    return part
+    if isinstance(part, str):
+        return str.__str__(part)
+    return int.__int__(part) if isinstance(part, int) else float.__float__(part)
 
 
 class Ranked:

@@ -59,6 +59,7 @@ class Runtime(Pool):
                 step_aside(self)
             self.mark = job
             with self.lock:
+                outer = core.entering
                 try:
                     if core.closed or self.broken is not None:
                         self._refuse()
@@ -76,10 +77,10 @@ class Runtime(Pool):
                         self._wake_locked()
                     # Linearization point of a submission: all before can be undone, nothing comes after.
                     core.pending[seq] = job
-                    core.entering = None
+                    core.entering = outer
                     return job
                 except BaseException as error:
-                    self._undo_locked(job, options.id)
+                    core.withdraw(job, outer)
                     if isinstance(error, BeforeRaisedError):
                         raise error.error from None
                     raise
@@ -87,27 +88,18 @@ class Runtime(Pool):
                     if self.mark is job:
                         self.mark = None
 
-    def _undo_locked(self, job: Job[Any], id: str | None) -> None:
-        """Leave nothing behind of a submission that was broken off: its heap entry is dead, its id free again."""
-        core = self.core
-        core.entering = None
-        if id is not None and core.named.get(id) is job and getattr(job, "_seq", None) not in core.pending:
-            core.named.pop(id, None)
-
     def set_policy(self, policy: OrderingPolicy) -> None:
         """Order pending and future jobs by another policy; keys are computed outside the lock, then all at once."""
         ranking = Ranking(policy)
         keys: dict[int, object] = {}
-        missing: list[Job[Any]] = []
-        while True:
+        missing: list[Job[Any]] | None = []
+        while missing is not None:
             # Each round is for what was submitted during the one before, so the rounds shrink.
             for job in missing:
                 keys[job._seq] = ranking.key_of(job)
             with self.lock:
                 self.core.ranking.refuse_in_before()
                 missing = self.core.rerank(ranking, keys)
-            if not missing:
-                break
         self.log_faults()
 
     def turn(self, worker: Worker, settled: Job[Any] | None, result: object, name: str, now: float) -> Job[Any] | None:
@@ -124,6 +116,7 @@ class Runtime(Pool):
             try:
                 worker.job = None
                 self.last_reading = now
+                core.entering = None  # heals what an interrupted submission may have left
                 if settled is not None:
                     attached = settled._attached
                     if attached is None:
