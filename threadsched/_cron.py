@@ -30,8 +30,10 @@ COUNTED = 100
 # They are never changed and changed back within a day.
 STRIDE = 86400
 
-# Seconds: a step of the wall clock back by more than this is a correction, after which a day's runs come again.
+# Seconds: how far the wall clock may be set back for what ran last to be remembered, so that it does not run again. For
+# fixed hours a day, for others a minute: more, and "every minute" would stand still until the clock has caught up.
 DAY = 86400.0
+MINUTE = 60.0
 
 
 def library() -> Any:
@@ -104,10 +106,11 @@ class Cron:
     def after_step(self, last: Slot | None, now: float) -> Slot | None:
         """Return the next slot when the wall clock was set back to ``now``.
 
-        Fixed hours that have run today do not run again, unless it was set back by more than a day.
+        What has run already does not run again, unless it was set back by more than a day (fixed hours) or a minute.
         """
-        ran = self.fixed and last is not None and now < last.at <= now + DAY
-        return self._slot(self.next_after(last.at) if ran and last is not None else self.next_from(now), 0)
+        if last is not None and now < last.at <= now + (DAY if self.fixed else MINUTE):
+            return self.after(last)
+        return self.first(now)
 
     def _slot(self, at: float | None, index: int) -> Slot | None:
         return None if at is None else Slot(at, index)
