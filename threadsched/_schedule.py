@@ -267,6 +267,7 @@ def _begin(
             series.number = next(_numbers_of_series)
             schedule = Schedule(runtime, scheduler, series)
             if series.on_wall:
+                series.stepped = runtime.wall.offset - offset  # if it was set since we looked
                 runtime.wall.followers[series.number] = series
                 runtime.wall.keep_looking_locked(runtime, now)
             runtime.core.series[series.number] = series

@@ -286,6 +286,8 @@ class Series(Armable):
                 return True
             if not (self.ticket and self.armed_at == at) and core.alarms.arm(self, at):
                 runtime._new_head_locked()
+            if self.over is not None:
+                core.alarms.disarm(self)  # ended by a handler that broke in
             return False
 
     def _find_next(self, runtime: Runtime, version: int, finished: Finished, now: float, offset: float) -> bool:
@@ -399,7 +401,12 @@ class Series(Armable):
         """Take the steps there are to take; under the lock, in a handler or finalizer, leave them to a worker."""
         with runtime.lock:
             runtime.core.outbox.append(Ring(self))
-        runtime.drain_outbox()
+        try:
+            runtime.drain_outbox()
+        except BaseException:  # Ctrl-C: a worker takes over
+            with runtime.lock:
+                runtime._wake_locked()
+            raise
 
     def wall_stepped(self, runtime: Runtime, moved: float) -> None:
         """The wall clock was set by ``moved`` seconds."""

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from threadsched import _log
 from threadsched._arming import Armable
-from threadsched._job import DELAYED, READY, Job
+from threadsched._job import DELAYED, READY, WAITING, Job
 
 if TYPE_CHECKING:
     from threadsched._runtime import Runtime
@@ -48,6 +48,7 @@ class WallWatch(Armable):
         self._told = callable(getattr(clock, "step_wall", None))
         # Guarded by the scheduler's lock.
         self.offset = 0.0  # of the wall clock ahead of the scheduler's, by which everything here is timed
+        self.changes = 0  # of the offset
         self.jobs: dict[int, Job[Any]] = {}  # seq -> pending job with ``at``
         self.followers: dict[int, Any] = {}  # number -> cron series
 
@@ -84,16 +85,22 @@ class WallWatch(Armable):
 
     def look(self, runtime: Runtime) -> float:
         """Read both clocks, re-time everything if the wall clock was set, and return the offset."""
-        offset = self.measure(runtime)
-        with runtime.lock:
-            moved = offset - self.offset
-            if self.busy and abs(moved) <= TOLERANCE:
-                return self.offset
-            self.offset = offset
-            if not self.busy:
-                return offset
-            jobs = self._retime_locked(runtime, offset)
-            followers = list(self.followers.values())
+        while True:
+            known = self.changes
+            offset = self.measure(runtime)
+            with runtime.lock:
+                if self.changes != known:
+                    continue  # another thread saw a step meanwhile, perhaps one that came after our reading
+                moved = offset - self.offset
+                if self.busy and abs(moved) <= TOLERANCE:
+                    return self.offset
+                self.offset = offset
+                self.changes += 1
+                if not self.busy:
+                    return offset
+                jobs = self._retime_locked(runtime, offset)
+                followers = list(self.followers.values())
+                break
         self._rank_anew(runtime, jobs)
         for series in followers:
             series.wall_stepped(runtime, moved)
@@ -106,7 +113,7 @@ class WallWatch(Armable):
         for job in list(self.jobs.values()):
             if job._seq not in core.pending and job is not core.entering:
                 self.jobs.pop(job._seq, None)  # its submission was broken off
-            elif job._place is DELAYED:
+            elif job._place is not READY:
                 job._run_at = round(job._options.timing.planned - offset, DIGITS)
                 moved.append(job)
         if moved:
@@ -144,20 +151,25 @@ class WallWatch(Armable):
     # ---------------------------------------------------------------- as a rule of jobs with ``at``
 
     def attach(self, runtime: Runtime, job: Job[Any], planned: float) -> None:
-        """Time a job that is about to be submitted, and follow it."""
-        run_at = round(planned - self.look(runtime), DIGITS)
-        late = run_at <= job._submitted_at
-        job._run_at = job._submitted_at if late else run_at
-        job._place = READY if late else DELAYED
+        """Time a job that is about to be submitted, and be a rule of it."""
+        self._time(job, planned, self.look(runtime))
         attached = job._attach()
         attached.rules = (*attached.rules, self)
 
     def admits(self, job: Job[Any]) -> bool:
-        """Follow a job that is about to be accepted."""
+        """Follow a job that is about to be accepted; time it again, the wall clock may have been set meanwhile."""
         if job._attempts == 0:
+            self._time(job, job._options.timing.planned, self.offset)
             self.jobs[job._seq] = job
             self.keep_looking_locked(job._runtime, job._submitted_at)
         return True
+
+    def _time(self, job: Job[Any], planned: float, offset: float) -> None:
+        run_at = round(planned - offset, DIGITS)
+        late = run_at <= job._submitted_at
+        job._run_at = job._submitted_at if late else run_at
+        if job._place is not WAITING:  # else another rule holds it, and it will be placed when let go
+            job._place = READY if late else DELAYED
 
     def may_start(self, job: Job[Any], now: float) -> bool:
         """Allow whatever is due."""
