@@ -539,6 +539,24 @@ def test_pau_05_f44_paused_schedule_keeps_its_time(bench: Bench):
     assert log.starts == [35, 40]
 
 
+def test_pau_05_run_that_pauses_its_own_schedule(bench: Bench):
+    """Paused from inside a run, the schedule has no further one until it is resumed."""
+    log: list[float] = []
+    schedules: list[Schedule] = []
+
+    def body() -> None:
+        log.append(bench.clock.now())
+        schedules[0].pause()
+
+    schedules.append(bench.s.every(10, body))
+    bench.advance(50)
+    assert log == [10]
+    assert schedules[0].next_run == 20
+    schedules[0].resume()
+    bench.settle()
+    assert log == [10, 50]
+
+
 def test_pau_05_pending_run_is_held_back():
     """A run that is due and has not started when its schedule is paused waits for resume, and then runs."""
     bench = Bench(StepScheduler, "lazy", 1)
@@ -773,6 +791,7 @@ def test_ended_schedule_lets_its_task_go():
             gc.collect()
             assert schedule.ended == end
             assert [reference() for reference in gone] == [None, None]
+            assert s._runtime.core.series == {}
 
 
 def test_failed_run_is_collected_without_the_collector():

@@ -350,6 +350,34 @@ def test_step_is_noticed_within_the_period():
         assert s._runtime.next_due() is None  # nothing left to look for
 
 
+def test_late_reading_does_not_undo_a_step():
+    """A thread that read the wall clock before a step, and comes to say so after it was seen, looks again."""
+
+    class Meanwhile(Settable):
+        then: Any = None
+
+        def wall(self) -> float:
+            before = super().wall()
+            then, self.then = self.then, None
+            if then is not None:
+                then()
+            return before
+
+    clock = Meanwhile()
+    with Scheduler(workers=1, clock=clock) as s:
+        job = s.options(at=datetime.fromtimestamp(clock.wall() + 3600, UTC)).submit(pow, 2, 3)
+        run_at = job.run_at
+
+        def step() -> None:
+            clock.ahead = 600.0
+            s._runtime.look_at_wall()
+
+        clock.then = step
+        s._runtime.look_at_wall()
+        assert job.run_at == pytest.approx(run_at - 600, abs=0.1)
+        job.cancel()
+
+
 def test_small_differences_are_no_step():
     """Two clocks that are read one after the other differ a little; nothing is re-timed for that."""
     clock = Settable()
