@@ -31,6 +31,7 @@ from threadsched._policy import (
 )
 from threadsched._records import JobInfo, JobStatus, Reason, ShutdownReport, Stats
 from threadsched._retry import Retry
+from threadsched._schedule import Schedule
 from threadsched._scheduler import Scheduler, Submitter
 from threadsched._worker import current_job
 
@@ -61,6 +62,7 @@ __all__ = [
     "Reason",
     "Retry",
     "RetryAfter",
+    "Schedule",
     "Scheduler",
     "SchedulerClosedError",
     "ShutdownReport",

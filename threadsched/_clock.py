@@ -1,7 +1,10 @@
 """The clock that everything about a job runs on.
 
 A clock is any object with ``now() -> float`` in seconds; only differences matter. It is called without a lock held,
-from any thread, about twice a job. A *virtual* clock also has ``attach``: the scheduler then sleeps without a timeout
+from any thread, about twice a job. It may have ``wall() -> float`` as well, the wall clock in seconds since 1970, for
+what follows that (``at`` and cron); without it that is ``time.time``.
+
+A *virtual* clock also has ``attach``: the scheduler then sleeps without a timeout
 and the clock says when to look again (see ``threadsched.testing.FakeClock``).
 """
 
@@ -28,6 +31,10 @@ class Driven(Protocol):
 
     def look_again(self) -> None:
         """Make the workers read the clock."""
+        ...
+
+    def look_at_wall(self) -> None:
+        """Re-time what follows the wall clock, which was set."""
         ...
 
     def wait_quiescent(self, timeout: float) -> bool:

@@ -21,6 +21,7 @@ from collections import deque
 from concurrent.futures import CancelledError
 from typing import Any, Protocol, TypeAlias
 
+from threadsched._arming import Armings
 from threadsched._errors import DuplicateJobError, InvariantError
 from threadsched._gate import Gate
 from threadsched._heap import STRUCTURES, Entry, LazyQueue
@@ -88,9 +89,12 @@ class Core:
         self.pending: dict[int, Job[Any]] = {}  # seq -> job, in order of acceptance
         self.running: dict[int, Job[Any]] = {}
         self.waiting: dict[int, Job[Any]] = {}  # those of the pending that a rule holds back
+        self.alarms = Armings()  # what is to be looked at in its time and is no job
+        self.series: dict[int, Any] = {}  # number -> schedule that has not ended
         self.released = False  # since the runtime last looked, a rule let a job go: somebody must wake up
         # What is to be done outside the lock: a cancelled job whose watchers must still be told, (job, reason) to
-        # cancel a job for, or (None, spoils) to drop. Appended by anybody who holds the lock, taken off at the front.
+        # cancel a job for, an armed thing whose time has come, or (None, spoils) to drop. Appended by anybody who holds
+        # the lock, taken off at the front.
         self.outbox: deque[Any] = deque()
         # Of jobs that a waiting worker took from the middle of a queue: an entry may be left there.
         self.left_behind: set[int] = set()
@@ -487,6 +491,7 @@ class Core:
                 self.waiting[job._seq] = job
                 if self._let_go(job):
                     job._place = DELAYED
+        self.alarms.repair()
         self.delayed.rebuild(self._delayed_entries)
         self.rebuild_ready()
 
@@ -507,8 +512,18 @@ class Core:
     def _ready_entries(self) -> list[Entry]:
         return [(job._key, seq) for seq, job in list(self.pending.items()) if job._place is READY]
 
+    def ring(self, now: float) -> None:
+        """Put what is armed and due into the outbox; while nothing may start, it stays armed. O(k log n)."""
+        if not self.halted and not self.closed:
+            self.alarms.ring(now, self.outbox)
+
     def next_due(self) -> float | None:
-        """Return when the earliest delayed job is due, or None; throws dead heads away."""
+        """Return when the earliest delayed job or armed thing is due, or None; throws dead heads away."""
+        due = self._next_delayed()
+        armed = self.alarms.due() if self.alarms.things and not self.halted and not self.closed else None
+        return armed if due is None or (armed is not None and armed < due) else due
+
+    def _next_delayed(self) -> float | None:
         delayed, pending = self.delayed, self.pending
         if delayed.untidy:
             self.repair()
@@ -535,6 +550,8 @@ class Core:
         self.closed = True
         if self.gate is not None:
             self.gate.wake_all()  # the producers in the line are refused
+        for series in list(self.series.values()):
+            series.closed(self)  # what is armed is dropped, under every mode
 
     def pause(self, paused: bool) -> None:
         """Start nothing, or start again; a closed scheduler cannot be paused."""
@@ -685,6 +702,9 @@ def check_invariants(core: Core) -> None:
         holder = core.pending.get(job._seq) or core.running.get(job._seq)
         # An interrupt may have left the name of a job that has ended; reserve() takes it from it.
         require(holder is job or job.done(), f"the id {id!r} belongs to a job that is not live")
+    core.alarms.audit(require)
+    for series in core.series.values():
+        series.audit(core, require)
     for queue, place in ((core.delayed, DELAYED), (core.ready, READY)):
         if queue.untidy:
             continue  # will be rebuilt before anybody looks

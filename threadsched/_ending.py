@@ -8,15 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import CancelledError
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from threadsched import _dependencies, _locks, _log, _numbers, _outcome
+from threadsched._arming import Ring
 from threadsched._errors import IllegalMoveError
 from threadsched._job import CANCELLED, DELAYED, Failure, Job
 from threadsched._locks import holds
 from threadsched._policy import Ranking
 from threadsched._waiting import Waiting
 from threadsched._worker import call_hook
+
+if TYPE_CHECKING:
+    from threadsched._runtime import Runtime
 
 # Jobs given up in one hold of the lock by a shutdown: enough to be quick, few enough to let others in.
 BATCH = 256
@@ -79,7 +83,7 @@ class Ending(Waiting):
                     attached.error = None  # of an earlier attempt, with all that its traceback holds
                 self.run_callbacks(job)
                 if self.core.outbox:
-                    self.drain_outbox()  # jobs that depended on this one
+                    self.drain_outbox()  # jobs that depended on this one; the schedule that it was a run of
             return won
 
     def attempt_failed(self, job: Job[Any], error: BaseException) -> None:
@@ -232,7 +236,7 @@ class Ending(Waiting):
             raise IllegalMoveError(f"{job!r} was settled by somebody else")
 
     def drain_outbox(self) -> None:
-        """Cancel whom a parent's end dooms, tell the watchers of cancelled jobs, drop what was left to drop.
+        """Cancel whom a parent's end dooms, let schedules proceed, tell watchers, drop what was left to drop.
 
         Each entry stays in the outbox until it is dealt with, so that an interrupt in between loses nothing; workers
         drain it too.
@@ -249,7 +253,9 @@ class Ending(Waiting):
                 item = outbox[0]
             except IndexError:
                 return
-            if type(item) is Job:
+            if type(item) is Ring:
+                item.thing.proceed(cast("Runtime", self))
+            elif type(item) is Job:
                 if not self._tell_cancelled(item):
                     return
             elif item[0] is not None:
@@ -261,6 +267,9 @@ class Ending(Waiting):
                     outbox.popleft()
             if mine and type(item) is Job:
                 self.run_callbacks(item)
+            elif self.quiet_waiters:
+                with self.lock:
+                    _locks.release_all(self.quiet_waiters)  # they look again
 
     def _tell_cancelled(self, job: Job[Any]) -> bool:
         """Tell the watchers of a cancelled job; False if that has to be left to another thread."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime
+import time
 import weakref
 from time import monotonic
 
@@ -18,17 +20,42 @@ class FakeClock:
 
     Args:
         start: the first reading in seconds.
+        wall: what the wall clock shows then, an aware ``datetime``; None means the real time, to the millisecond.
+            It goes along with this clock, and ``step_wall`` sets it.
 
-    Thread safety: ``now`` from anywhere; ``advance`` and ``jump`` from one thread at a time, never from a job.
+    Thread safety: ``now`` and ``wall`` from anywhere; the others from one thread at a time, never from a job.
     """
 
-    def __init__(self, start: float = 0.0) -> None:
+    def __init__(self, start: float = 0.0, *, wall: datetime.datetime | None = None) -> None:
         self._now = float(_numbers.real("start", start))
+        shown = round(time.time(), 3) if wall is None else _numbers.moment("wall", wall)
+        self._ahead = shown - self._now  # the wall clock, of this one
         self._driven: list[weakref.ref[Driven]] = []
 
     def now(self) -> float:
         """Return the present reading in seconds."""
         return self._now
+
+    def wall(self) -> float:
+        """Return what the wall clock shows, in seconds since 1970."""
+        return self._now + self._ahead
+
+    def step_wall(self, seconds: Seconds) -> None:
+        """Set the wall clock alone, forward or (negative) back, as an operator or NTP does.
+
+        Jobs with ``at`` and cron schedules are re-timed at once, in a ``StepScheduler`` at its next tick.
+        Follow it with ``advance(0)`` to wait for what became due.
+
+        Args:
+            seconds: how far, in seconds or as a ``timedelta``.
+
+        Raises:
+            ValueError: ``seconds`` is NaN or infinite.
+        """
+        self._ahead += _numbers.relative("seconds", seconds)
+        for one in self._schedulers():
+            one.look_at_wall()
+            one.look_again()
 
     def attach(self, scheduler: Driven) -> None:
         """Remember a scheduler to drive; schedulers call this themselves."""

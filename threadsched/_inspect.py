@@ -9,9 +9,9 @@ import sys
 import traceback
 from typing import TYPE_CHECKING, Any
 
-from threadsched import _dependencies, _log
+from threadsched import _dependencies, _log, _series
 from threadsched._errors import InvariantError
-from threadsched._job import DELAYED, Job
+from threadsched._job import DELAYED, WAITING, Job
 from threadsched._records import JobInfo, JobStatus, Reason, Stats
 from threadsched._worker import Worker
 
@@ -126,6 +126,8 @@ def explain(runtime: Runtime, job: Job[Any]) -> list[Reason]:
             why = _log.describe_error(job._result)
         return [Reason("ended", f"ended {info.status.name}" + (f": {why}" if why else ""))]
     reasons = [Reason("paused", "the scheduler is paused")] if paused else []
+    if job._place is WAITING and _series.is_held(job):
+        return [*reasons, Reason("paused", "its schedule is paused")]
     held = _dependencies.reasons(runtime, job)
     if held or paused:
         early = _delayed(info, now) if info.run_at > now else []
@@ -152,8 +154,10 @@ def check(runtime: Runtime) -> None:
         _dependencies.audit(runtime.core)
         tokens = runtime.idle + runtime.watch
         ours = {id(worker.token) for worker in runtime.workers.values()}
-        problem = None
-        if len(runtime.watch) > 1:
+        problem = runtime.wall.audit(runtime)
+        if problem is not None:
+            pass
+        elif len(runtime.watch) > 1:
             problem = "two workers watch the delayed heap"
         elif len({id(token) for token in tokens}) != len(tokens):
             problem = "a worker stands on two lists of sleepers"

@@ -87,3 +87,34 @@ def flag(name: str, value: object) -> bool:
     if not isinstance(value, bool):
         raise TypeError(f"{name} must be a bool, not {describe(value)}")
     return value
+
+
+def moment(name: str, value: object) -> float:
+    """Return an aware ``datetime`` as seconds since 1970."""
+    if not isinstance(value, datetime.datetime):
+        raise TypeError(f"{name} must be an aware datetime, not {describe(value)}")
+    if value.utcoffset() is None:
+        raise ValueError(
+            f"{name} must be an aware datetime, and {describe(value)} has no time zone (tzinfo=datetime.UTC, say)"
+        )
+    return (value - EPOCH) / datetime.timedelta(seconds=1)
+
+
+def relative(name: str, value: object) -> float:
+    """Return a finite number of seconds of either sign; a ``timedelta`` is converted."""
+    if isinstance(value, datetime.timedelta):
+        return value.total_seconds()
+    number = float(real(name, value))
+    if not math.isfinite(number):
+        raise ValueError(f"{name} must be finite, not {describe(value)}")
+    return number
+
+
+def choice(name: str, value: object, known: tuple[str, ...]) -> str:
+    """Return one of the known words."""
+    if not isinstance(value, str) or value not in known:
+        raise ValueError(f"{name} must be {' or '.join(map(repr, known))}, not {describe(value)}")
+    return text(name, value)
+
+
+EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)

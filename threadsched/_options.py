@@ -6,8 +6,8 @@ import copy
 import difflib
 from collections.abc import Iterable
 from concurrent.futures import Future
-from datetime import timedelta
-from typing import Any, TypedDict
+from datetime import datetime, timedelta, tzinfo
+from typing import Any, Literal, TypedDict
 
 from threadsched import _numbers
 from threadsched._retry import Retry
@@ -23,6 +23,7 @@ class JobOptions(TypedDict, total=False):
     id: str | None
     name: str | None
     delay: Seconds
+    at: datetime | None
     priority: float
     retries: int
     backoff: Seconds
@@ -34,7 +35,33 @@ class JobOptions(TypedDict, total=False):
     after_any_outcome: bool
 
 
+class ScheduleOptions(JobOptions, total=False):
+    """The options of a schedule and of its runs; ``Scheduler.options`` says what they mean."""
+
+    mode: Literal["rate", "delay"]
+    missed: Literal["coalesce", "skip", "burst"]
+    start: Seconds | datetime | None
+    until: Seconds | datetime | None
+    max_runs: int | None
+    max_failures: int | None
+    jitter: Seconds
+    tz: tzinfo | None
+
+
 DEFAULTS: Options = None  # type: ignore[assignment]  # made below, and asked for by the first of them
+
+
+class At:
+    """The option ``at``: an instant on the wall clock, in seconds since 1970."""
+
+    __slots__ = ("planned",)
+
+    def __init__(self, planned: float) -> None:
+        self.planned = planned
+
+    def attach(self, runtime: Any, job: Any) -> None:
+        """Time a new job."""
+        runtime.wall.attach(runtime, job, self.planned)
 
 
 class Options:
@@ -52,6 +79,7 @@ class Options:
         "priority",
         "retry",
         "submit_timeout",
+        "timing",
     )
 
     def __init__(
@@ -59,7 +87,8 @@ class Options:
         *,
         id: object = None,
         name: object = None,
-        delay: object = 0.0,
+        delay: object = _UNSET,
+        at: object = None,
         priority: object = 5,
         retries: object = _UNSET,
         backoff: object = _UNSET,
@@ -72,7 +101,7 @@ class Options:
     ) -> None:
         self.id = None if id is None else _numbers.text("id", id)
         self.name = None if name is None else _numbers.text("name", name)
-        self.delay = _numbers.seconds("delay", delay)
+        self.delay = 0.0 if delay is _UNSET else _numbers.seconds("delay", delay)
         self.priority = _numbers.real("priority", priority)
         self.context = _numbers.flag("context", context)
         self.deadline = None if deadline is None else _numbers.seconds("deadline", deadline)
@@ -80,9 +109,15 @@ class Options:
         self.retry = _checked_retry(retries, backoff, retry)
         self.after: tuple[Future[Any], ...] = ()
         self.after_any_outcome = _numbers.flag("after_any_outcome", after_any_outcome)
+        # What times a job otherwise than by a delay: an object with ``attach(runtime, job)``, asked at submission.
+        self.timing: Any = None
+        if at is not None:
+            if delay is not _UNSET:
+                raise TypeError("at cannot be given together with delay: both say when")
+            self.timing = At(_numbers.moment("at", at))
         # What a job keeps: if nothing in here outlasts the submission, the defaults, so that a million jobs with a
         # delay of their own do not keep a million of these.
-        plain = self.id is None and self.name is None and self.retry is None
+        plain = self.id is None and self.name is None and self.retry is None and self.timing is None
         self.lasting: Options = DEFAULTS if plain and DEFAULTS is not None else self
         parents = _checked_parents(after)
         if parents:
@@ -125,7 +160,7 @@ def make_options(given: dict[str, object]) -> Options:
     known = JobOptions.__annotations__
     for name in given:
         if name not in known:
-            close = difflib.get_close_matches(name, known, 1)
+            close = difflib.get_close_matches(name, ScheduleOptions.__annotations__, 1)
             hint = f"; did you mean {close[0]!r}?" if close else ""
             raise TypeError(f"unknown job option {name!r}{hint}")
     return Options(**given)

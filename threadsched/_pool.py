@@ -133,7 +133,10 @@ class Pool(Awaiting):
         """In the child of a fork, lock held: forget workers, waiters and jobs, keep the rules; return the jobs."""
         jobs = [*self.core.running.values(), *self.core.pending.values()]
         self.generation += 1
+        for series in self.core.series.values():
+            series.over = series.over or "fork"
         self.core.reset()
+        self.wall.reset()
         self.workers.clear()
         self.launched.clear()
         self.sleepers.clear()

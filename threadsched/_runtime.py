@@ -18,6 +18,7 @@ from threadsched._options import Options
 from threadsched._policy import BeforeRaisedError, OrderingPolicy
 from threadsched._pool import Pool
 from threadsched._records import JobInfo, Reason
+from threadsched._series import Run
 from threadsched._worker import AGAIN, CLEAR, CONDITION, IDLE, LEAVE, OUTBOX, TELL, WATCH, Worker
 
 copy_context = contextvars.copy_context
@@ -50,6 +51,8 @@ class Runtime(Pool):
             job = Job(self, fn, args, kwargs or None, options, context or None, self.now())
             if options.after:
                 _dependencies.attach(self, job, options)
+            if options.timing is not None:
+                options.timing.attach(self, job)
         core = self.core
         while True:
             if not self.manned:
@@ -75,7 +78,9 @@ class Runtime(Pool):
                     if not self.launched and not self.stepped:
                         self.manned = False
                         continue  # the start that we relied on failed on another thread
-                    if core.gate is not None and not core.gate.admits(job, core.pending):
+                    # A run of a schedule is never held up: it goes by its own times, one at a time.
+                    gate = core.gate
+                    if gate is not None and type(options.timing) is not Run and not gate.admits(job, core.pending):
                         break  # full
                     seq = seq or next(core.numbers)
                     if options.id is not None:
@@ -141,6 +146,8 @@ class Runtime(Pool):
                         if attached.callbacks:
                             worker.order = TELL
                             return None
+                if core.alarms.things:
+                    core.ring(now)
                 if core.outbox or core.ranking.faults:
                     worker.order = OUTBOX
                     return None
@@ -207,7 +214,10 @@ class Runtime(Pool):
             if drain == "due" and self.core.drain == "all":
                 self.due_until = now  # what was due by now still runs
             self.core.close(drain)
+            dropped = list(self.core.series.values())
             self._wake_all_locked()
+        for series in dropped:
+            series.leave(self)
 
     def pause(self) -> None:
         """Start nothing any more; what runs goes on, and so does time."""
@@ -221,6 +231,8 @@ class Runtime(Pool):
             for _ in range(min(len(self.core.ready), len(self.idle) + len(self.watch))):
                 self._wake_locked()
             self._ring_helpers_locked()
+            if self.core.alarms.things:
+                self._new_head_locked()  # runs fell due meanwhile
 
     def info_of(self, job: Job[Any]) -> JobInfo:
         """``job.info()``."""

@@ -14,17 +14,19 @@ from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator
 from types import TracebackType
 from typing import Any, Literal, NoReturn, ParamSpec, TypeVar, Unpack, overload
 
-from threadsched import _exit, _inspect, _numbers
+from threadsched import _exit, _inspect, _numbers, _schedule
 from threadsched._clock import Clock, MonotonicClock, VirtualClock
 from threadsched._core import DRAINS
 from threadsched._gate import make_gate
 from threadsched._heap import STRUCTURES
 from threadsched._job import Job
 from threadsched._map import map_over
-from threadsched._options import DEFAULTS, JobOptions, Options, Seconds, make_options
+from threadsched._options import DEFAULTS, Options, ScheduleOptions, Seconds, make_options
+from threadsched._plan import DEFAULT_PLAN, RECURRING, Plan, refuse_recurring, refuse_single
 from threadsched._policy import OrderingPolicy, PriorityPolicy, Ranking
 from threadsched._records import JobInfo, JobStatus, ShutdownReport, Stats
 from threadsched._runtime import Runtime
+from threadsched._schedule import Schedule
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -104,6 +106,7 @@ class Scheduler(concurrent.futures.Executor):
         if isinstance(clock, VirtualClock):
             clock.attach(self._runtime)
         _exit.watch_over(self._runtime)
+        self._runtime.face = weakref.ref(self)
         weakref.finalize(self, _exit.abandon, self._runtime).atexit = False
 
     # ---------------------------------------------------------------- work in
@@ -169,7 +172,48 @@ class Scheduler(concurrent.futures.Executor):
         """
         return map_over(self.submit, fn, iterables, timeout, chunksize, buffersize)
 
-    def options(self, **options: Unpack[JobOptions]) -> Submitter:
+    def every(self, seconds: Seconds, fn: Callable[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> Schedule:
+        """Run ``fn(*args, **kwargs)`` every ``seconds``, first after one interval, and return its schedule.
+
+        Runs never overlap, and each is a job of its own. The next is due on the grid of the first run, however long or
+        late the runs are; ``options(mode=..., missed=..., start=...)`` say otherwise. A run that fails is reported
+        like any job, and the next one happens. Context variables are copied here, once, and each run sees that copy.
+
+        Args:
+            seconds: the interval in seconds or as a ``timedelta``, at least a millionth of a second.
+            fn: the task.
+            args: for ``fn``.
+            kwargs: for ``fn``.
+
+        Raises:
+            TypeError: ``seconds`` is no number, or ``fn`` is not callable.
+            ValueError: ``seconds`` is 0, negative, NaN or infinite.
+            SchedulerClosedError, BrokenSchedulerError, RuntimeError: as ``submit`` does.
+
+        Thread safety: as ``submit``. Cost: O(log n) in the schedules for each run, however many were missed.
+        """
+        return _schedule.every(self._runtime, seconds, (fn, args, kwargs), DEFAULTS, DEFAULT_PLAN)
+
+    def cron(self, expression: str, fn: Callable[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> Schedule:
+        """Run ``fn(*args, **kwargs)`` whenever a cron expression says so, in UTC; ``options(tz=...)`` names a zone.
+
+        A fixed hour runs once a day, every day, also when the clocks are changed; ``*`` runs through the repeated hour.
+        Follows the wall clock: if that is set, this is noticed within 30 seconds. Everything else as :meth:`every`.
+
+        Args:
+            expression: five fields (minute, hour, day of the month, month, day of the week), or six, the second first.
+            fn: the task.
+            args: for ``fn``.
+            kwargs: for ``fn``.
+
+        Raises:
+            ValueError: the expression means nothing, or never comes.
+            ModuleNotFoundError: the extra ``cron`` is not installed.
+            TypeError, SchedulerClosedError, BrokenSchedulerError, RuntimeError: as :meth:`every` does.
+        """
+        return _schedule.cron(self._runtime, expression, (fn, args, kwargs), DEFAULTS, DEFAULT_PLAN)
+
+    def options(self, **options: Unpack[ScheduleOptions]) -> Submitter:
         """Return an executor that submits to this scheduler with these job options.
 
         The options, all of them optional:
@@ -177,6 +221,8 @@ class Scheduler(concurrent.futures.Executor):
         - ``id``: a str, unique among live and remembered jobs; otherwise the submission number, an int.
         - ``name``: what logs and records call it; otherwise the task's qualified name.
         - ``delay``: seconds, or a ``timedelta``, until it may start; 0, the default, means now.
+        - ``at``: an aware ``datetime``, until which it must wait on the wall clock; not together with ``delay``. If the
+          wall clock is set, this is noticed within 30 seconds. A time that has gone by means now.
         - ``priority``: a real number, 5 by default; the lower runs first.
         - ``retries``: extra starts allowed after a failure, an int of at least 0, the default.
         - ``backoff``: the pause before the first retry in seconds (0.01 by default), doubled for each further one.
@@ -193,13 +239,27 @@ class Scheduler(concurrent.futures.Executor):
           dependents. A parent that has ended already counts at once. None or no parents: it waits for nobody.
         - ``after_any_outcome``: True lets the job run however its parents end; False by default.
 
+        For ``every`` and ``cron`` also these, and not ``id``, ``delay`` and ``at``:
+
+        - ``mode``: ``"rate"``, the default, keeps to the grid of the first run; ``"delay"`` counts the interval from
+          the end of the last run. For ``every`` alone.
+        - ``missed``: what becomes of planned runs that went by. ``"coalesce"``, the default: one late run for all, at
+          once. ``"skip"``: none. ``"burst"``: every one, back to back.
+        - ``start``: the first run, in seconds or as a ``timedelta`` from now (0 is now), or an aware ``datetime``.
+          In the past it is where the grid begins, and the first run is the next one on it.
+        - ``until``: likewise; no run is planned after it.
+        - ``max_runs``, ``max_failures``: the schedule ends after so many runs, or failures in a row; an int above 0.
+        - ``jitter``: seconds, or a ``timedelta``, by which each run is moved at random around its time, at most to the
+          next one. The plan itself is not moved. The draws come from the module ``random``.
+        - ``tz``: a ``tzinfo``, such as ``zoneinfo.ZoneInfo("Europe/Berlin")``, for ``cron``; UTC by default.
+
         Raises:
-            TypeError: an unknown option, or a value of another type.
-            ValueError: a number out of range.
+            TypeError: an unknown option, a value of another type, or ``at`` together with ``delay``.
+            ValueError: a number out of range, an unknown word, or a ``datetime`` without a time zone.
 
         Cost: a few microseconds; keep the result for jobs that are alike.
         """
-        return Submitter(self._runtime, make_options(dict(options)))
+        return make_submitter(self._runtime, dict(options))
 
     # ---------------------------------------------------------------- work out
 
@@ -365,6 +425,10 @@ class Scheduler(concurrent.futures.Executor):
         """Describe every known job: the history, then what runs (with stacks), then what is pending. O(n)."""
         return _inspect.snapshot(self._runtime)
 
+    def schedules(self) -> list[Schedule]:
+        """Return the schedules that have not ended, in order of their making. O(n) in them."""
+        return _schedule.schedules(self._runtime)
+
     def check(self) -> None:
         """Audit every invariant; InvariantError on the first broken one, which would be a bug of ours. O(n log n)."""
         _inspect.check(self._runtime)
@@ -385,9 +449,11 @@ class Submitter(concurrent.futures.Executor):
     it as a context manager, do nothing. It does not keep the scheduler alive.
     """
 
-    def __init__(self, runtime: Runtime, options: Options) -> None:
+    def __init__(self, runtime: Runtime, options: Options, plan: Plan, given: tuple[str, ...]) -> None:
         self._runtime = runtime
         self._options = options
+        self._plan = plan
+        self._given = given  # the names of the options
 
     @overload
     def submit(self, fn: Callable[P, Coroutine[Any, Any, T]], /, *args: P.args, **kwargs: P.kwargs) -> Job[T]: ...
@@ -400,7 +466,10 @@ class Submitter(concurrent.futures.Executor):
 
         Raises:
             DuplicateJobError: the ``id`` belongs to a live or remembered job. It is a ValueError.
+            TypeError: there is an option for schedules among them.
         """
+        if self._plan is not DEFAULT_PLAN:
+            refuse_recurring(self._given)
         job: Job[Any] = self._runtime.submit(fn, args, kwargs, self._options)
         if self._options.after:
             self._runtime.drain_outbox()  # a parent that has failed already counts before anybody has the job
@@ -417,8 +486,35 @@ class Submitter(concurrent.futures.Executor):
         """Submit ``fn`` for each input with these options; as ``Scheduler.map``."""
         return map_over(self.submit, fn, iterables, timeout, chunksize, buffersize)
 
+    def every(self, seconds: Seconds, fn: Callable[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> Schedule:
+        """Run ``fn(*args, **kwargs)`` every ``seconds`` with these options; as ``Scheduler.every``.
+
+        Raises:
+            TypeError: there is an option for single jobs among them (``id``, ``delay``, ``at``), or ``tz``.
+            ValueError: ``until`` lies before the first run.
+        """
+        refuse_single(self._given, "every")
+        return _schedule.every(self._runtime, seconds, (fn, args, kwargs), self._options, self._plan)
+
+    def cron(self, expression: str, fn: Callable[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> Schedule:
+        """Run ``fn(*args, **kwargs)`` whenever the expression says so, with these options; as ``Scheduler.cron``.
+
+        Raises:
+            TypeError: there is an option for single jobs among them (``id``, ``delay``, ``at``), or ``mode``.
+            ValueError: ``until`` lies before the first run.
+        """
+        refuse_single(self._given, "cron")
+        return _schedule.cron(self._runtime, expression, (fn, args, kwargs), self._options, self._plan)
+
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Do nothing: shut the scheduler down instead."""
+
+
+def make_submitter(runtime: Runtime, given: dict[str, object]) -> Submitter:
+    """Check options, those of jobs and those of schedules apart."""
+    recurring = {name: given.pop(name) for name in list(given) if name in RECURRING}
+    plan = Plan(**recurring) if recurring else DEFAULT_PLAN
+    return Submitter(runtime, make_options(given), plan, (*given, *recurring))
 
 
 def _default_workers() -> int:

@@ -40,7 +40,12 @@ from threadsched._errors import BrokenSchedulerError, InterpreterExitRuntimeErro
 from threadsched._job import Job
 from threadsched._locks import make_waker
 from threadsched._policy import Ranking
+from threadsched._wall import WallWatch
 from threadsched._worker import Worker, current_worker
+
+
+def _no_face() -> None:
+    """Stand for a scheduler that is not there."""
 
 
 class Shared:
@@ -75,6 +80,8 @@ class Shared:
         self.mark: object = None
         # Guarded by lock.
         self.core = Core(ranking, queue, history, stepped=stepped)
+        self.wall = WallWatch(clock)
+        self.face: Callable[[], Any] = _no_face  # a weak reference to the scheduler
         self.workers: dict[int, Worker] = {}  # number -> worker, from its arrival to its leaving
         self.launched: set[int] = set()  # numbers whose thread was started and has not left
         self.manned = stepped  # every worker was launched: submissions need not look
@@ -176,7 +183,7 @@ class Shared:
             self._wake_locked()
         unwatched = not self.watch and (self.idle or (self.helpers and self.stand_in is None))
         # What a rule let go may be due before the alarm that is set.
-        if len(core.delayed) and (core.released or unwatched):
+        if (len(core.delayed) or core.alarms.things) and (core.released or unwatched):
             core.released = False
             self._new_head_locked()
 
@@ -184,7 +191,7 @@ class Shared:
         """A job ended: tell who waits for the last one, and wake a worker for what that let go."""
         if self.core.released:
             self.core.released = False
-            if len(self.core.delayed):
+            if len(self.core.delayed) or self.core.alarms.things:
                 self._new_head_locked()
         if self.idle_waiters and not self.core.pending and not self.core.running:
             _locks.release_all(self.idle_waiters)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import concurrent.futures
 import threading
+import weakref
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from typing import Any, Literal, NamedTuple, ParamSpec, TypeVar, Unpack, overload
 
-from threadsched import _exit, _inspect, _numbers, _outcome, _worker
+from threadsched import _exit, _inspect, _numbers, _outcome, _schedule, _worker
 from threadsched._clock import Clock
 from threadsched._core import DRAINS
 from threadsched._fake_clock import FakeClock
@@ -15,11 +16,13 @@ from threadsched._gate import make_gate
 from threadsched._heap import STRUCTURES
 from threadsched._job import Job
 from threadsched._map import map_over
-from threadsched._options import DEFAULTS, JobOptions, Seconds, make_options
+from threadsched._options import DEFAULTS, ScheduleOptions, Seconds
+from threadsched._plan import DEFAULT_PLAN
 from threadsched._policy import OrderingPolicy, PriorityPolicy, Ranking
 from threadsched._records import JobStatus, ShutdownReport, Stats
 from threadsched._runtime import Runtime
-from threadsched._scheduler import Submitter, checked_clock, checked_id, checked_word
+from threadsched._schedule import Schedule
+from threadsched._scheduler import Submitter, checked_clock, checked_id, checked_word, make_submitter
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -77,6 +80,7 @@ class StepScheduler(concurrent.futures.Executor):
         )
         self._runtime.core.gate = make_gate(max_pending, on_full, queue, stepped=True)
         self._runtime.ticker = threading.get_ident()
+        self._runtime.face = weakref.ref(self)
         self._slots = [_worker.Worker(self._runtime, number) for number in range(width)]
 
     @overload
@@ -89,9 +93,21 @@ class StepScheduler(concurrent.futures.Executor):
         """Accept a job for the next tick; as ``Scheduler.submit``."""
         return self._runtime.submit(fn, args, kwargs, DEFAULTS)
 
-    def options(self, **options: Unpack[JobOptions]) -> Submitter:
+    def options(self, **options: Unpack[ScheduleOptions]) -> Submitter:
         """Return an executor with these job options; as ``Scheduler.options``."""
-        return Submitter(self._runtime, make_options(dict(options)))
+        return make_submitter(self._runtime, dict(options))
+
+    def every(self, seconds: Seconds, fn: Callable[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> Schedule:
+        """Run a task every ``seconds``; as ``Scheduler.every``. A run enters in the tick at which it is due."""
+        return _schedule.every(self._runtime, seconds, (fn, args, kwargs), DEFAULTS, DEFAULT_PLAN)
+
+    def cron(self, expression: str, fn: Callable[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> Schedule:
+        """Run a task whenever the expression says so; as ``Scheduler.cron``."""
+        return _schedule.cron(self._runtime, expression, (fn, args, kwargs), DEFAULTS, DEFAULT_PLAN)
+
+    def schedules(self) -> list[Schedule]:
+        """Return the schedules that have not ended."""
+        return _schedule.schedules(self._runtime)
 
     def map(
         self,
@@ -154,7 +170,11 @@ class StepScheduler(concurrent.futures.Executor):
         runtime = self._runtime
         runtime.drain_outbox()
         runtime.ticker = threading.get_ident()
+        runtime.look_at_wall()
         now = runtime.read_clock()
+        with runtime.lock:
+            runtime.core.ring(now)
+        runtime.drain_outbox()
         with runtime.lock:
             runtime.core.promote(now)
         ran = []

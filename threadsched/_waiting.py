@@ -8,7 +8,7 @@ served here too: it asks when something is due, has the workers look again, and 
 from __future__ import annotations
 
 from time import monotonic
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from threadsched import _locks
 from threadsched._gate import Gate
@@ -16,6 +16,9 @@ from threadsched._job import Job
 from threadsched._locks import holds, make_token, sleep_on, step_aside
 from threadsched._shared import Shared
 from threadsched._worker import Worker, current_worker
+
+if TYPE_CHECKING:
+    from threadsched._runtime import Runtime
 
 # Seconds: two switch intervals, in which a thread that wants the GIL gets it.
 TURN = 0.01
@@ -205,7 +208,7 @@ class Waiting(Shared):
         """Make the leader read the clock, and end the sleeps that are over (for a virtual clock)."""
         now = self.read_clock()
         with self.lock:
-            if len(self.core.delayed):
+            if self.core.next_due() is not None:
                 self._new_head_locked()
             for bell in list(self.helpers.values()):
                 if bell.due is not None and bell.due <= now:
@@ -213,6 +216,11 @@ class Waiting(Shared):
             for token, until in list(self.sleepers.items()):
                 if until <= now and self.sleepers.pop(token, None) is not None:
                     token.release()
+
+    def look_at_wall(self) -> None:
+        """Re-time what follows the wall clock, which was set (for a virtual clock)."""
+        if self.wall.busy:
+            self.wall.look(cast("Runtime", self))
 
     def wait_quiescent(self, timeout: float) -> bool:
         """Sleep until every worker sleeps and nothing is due (for a virtual clock)."""

@@ -7,7 +7,7 @@ wrongly accepted fails the check as a wrongly refused one does.
 import asyncio
 import concurrent.futures
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, assert_type
 
 from threadsched import (
@@ -18,6 +18,7 @@ from threadsched import (
     JobStatus,
     OldestDuePolicy,
     PriorityPolicy,
+    Schedule,
     Scheduler,
     ShutdownReport,
     Stats,
@@ -185,3 +186,24 @@ def stepping(clock: FakeClock) -> None:
     assert_type(stepped.tick(), list[Ran])
     assert_type(stepped.drain(step=1.0, limit=10), list[Ran])
     stepped.submit(double, "one")  # type: ignore[call-overload]
+
+
+def recurring(scheduler: Scheduler, stepped: StepScheduler) -> None:
+    assert_type(scheduler.every(10, double, 1), Schedule)
+    assert_type(scheduler.every(timedelta(minutes=1), name_of, 1, upper=True), Schedule)
+    assert_type(scheduler.cron("0 9 * * 1-5", double, 1), Schedule)
+    assert_type(stepped.every(10, double, 1), Schedule)
+    options = scheduler.options(mode="delay", missed="skip", start=-5, until=datetime.now(UTC), jitter=1, max_runs=3)
+    assert_type(options.every(10, takes_option_names, delay=1, priority="x"), Schedule)
+    schedule = scheduler.options(tz=UTC, max_failures=2, start=timedelta(0)).cron("* * * * *", double, 1)
+    assert_type(schedule.next_run, float | None)
+    assert_type(schedule.job, Job[Any] | None)
+    assert_type(schedule.ended, str | None)
+    assert_type(schedule.cancel(), bool)
+    assert_type(scheduler.schedules(), list[Schedule])
+    scheduler.every(10, double)  # type: ignore[call-arg]
+    scheduler.every("10", double, 1)  # type: ignore[arg-type]
+    scheduler.cron("* * * * *", double, "one")  # type: ignore[arg-type]
+    scheduler.options(mode="fast")  # type: ignore[arg-type]
+    scheduler.options(tz="UTC")  # type: ignore[arg-type]
+    scheduler.options(at="noon")  # type: ignore[arg-type]
