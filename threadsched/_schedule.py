@@ -254,7 +254,7 @@ def _begin(
         context=contextvars.copy_context() if options.context else None,
         options=options,
     )
-    series.slot, series.next_at = first, series.time_of(first, now, offset)
+    series.slot, series.next_at = first, series.time_of(runtime, series.version, first, now, offset)
     if not runtime.manned:
         runtime.man()
     try:

@@ -140,6 +140,7 @@ class Series(Armable):
         self.finished: Finished | None = None
         self.stepped = 0.0  # by how much the wall clock was set since the slot was found
         self.runs = self.failures = self.skipped = 0
+        self.drawn = (-1, 0.0)  # the version for which a random number was drawn, and the number
         self.row = 0  # failures without a success between
         self.last_run: float | None = None
 
@@ -325,7 +326,7 @@ class Series(Armable):
         """Commit the next slot, and when that is on the scheduler's clock; or the end."""
         if slot is None or (self.until is not None and slot.at > self.until):
             return self._finish(runtime, version, "until", left_out)
-        next_at = self.time_of(slot, now, offset)
+        next_at = self.time_of(runtime, version, slot, now, offset)
         with runtime.lock:
             if self.version == version:
                 self.version += 1
@@ -336,14 +337,21 @@ class Series(Armable):
                 self.skipped += left_out
         return True
 
-    def time_of(self, slot: Slot, now: float, offset: float) -> float:
+    def time_of(self, runtime: Runtime, version: int, slot: Slot, now: float, offset: float) -> float:
         """Return when a slot is due on the scheduler's clock; draws the jitter, which moves no late run."""
         at = slot.at
         if self.plan.jitter and at > now + offset:
-            at = max(spread(self.table, slot, self.plan.jitter, random.random()), now + offset)
+            at = max(spread(self.table, slot, self.plan.jitter, self._draw(runtime, version)), now + offset)
             if self.until is not None:
                 at = min(at, self.until)
         return round(at - offset, DIGITS) if self.on_wall else at
+
+    def _draw(self, runtime: Runtime, version: int) -> float:
+        """Return the random number of this step: one for all who take it at once, so that a seed repeats it."""
+        with runtime.lock:
+            if self.version == version and self.drawn[0] != version:  # else the step is taken, and this is in vain
+                self.drawn = (version, random.random())
+            return self.drawn[1]
 
     def _finish(self, runtime: Runtime, version: int, why: str, left_out: int = 0) -> bool:
         with runtime.lock:
