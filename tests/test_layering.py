@@ -28,6 +28,7 @@ LAYERS = (
     "_policy",
     "_heap",
     "_core",
+    "_limits",
     "_worker",
     "_outcome",
     "_shared",

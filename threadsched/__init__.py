@@ -11,9 +11,11 @@ from threadsched._errors import (
     RetryAfter,
     SchedulerClosedError,
     ThreadschedError,
+    UnknownLimitError,
     WorkerDiedError,
 )
 from threadsched._job import Job
+from threadsched._limits import Limit, LimitInfo
 from threadsched._policy import BeforePolicy, FifoPolicy, KeyPolicy, OldestDuePolicy, OrderingPolicy, PriorityPolicy
 from threadsched._records import JobInfo, JobStatus, Reason, ShutdownReport, Stats
 from threadsched._retry import Retry
@@ -34,6 +36,8 @@ __all__ = [
     "JobStatus",
     "JobStoppedError",
     "KeyPolicy",
+    "Limit",
+    "LimitInfo",
     "OldestDuePolicy",
     "OrderingPolicy",
     "PriorityPolicy",
@@ -46,6 +50,7 @@ __all__ = [
     "Stats",
     "Submitter",
     "ThreadschedError",
+    "UnknownLimitError",
     "WorkerDiedError",
     "current_job",
 ]

@@ -17,7 +17,9 @@ no last reference to a user's object is dropped here: what a cancel takes from a
 from __future__ import annotations
 
 import itertools
+import math
 from collections import deque
+from collections.abc import Callable
 from concurrent.futures import CancelledError
 from typing import Any, Protocol, TypeAlias
 
@@ -47,7 +49,10 @@ class Rule(Protocol):
         ...
 
     def may_start(self, job: Job[Any], now: float) -> bool:
-        """Say whether the job, first in the ready queue, may start now; if not, as above."""
+        """Say whether the job, first in the ready queue, may start now; if not, as above.
+
+        A rule that takes something for the job when it allows comes last: it is not told if another one refuses.
+        """
         ...
 
     def started(self, job: Job[Any], now: float) -> None:
@@ -56,6 +61,34 @@ class Rule(Protocol):
 
     def ended(self, job: Job[Any], now: float) -> None:
         """Take note that an attempt, or the job, ended, however it did; ``job.status`` says how."""
+        ...
+
+
+class Keeper(Protocol):
+    """What a family of rules has in common: told of what concerns all of their jobs; kept in ``core.keepers``."""
+
+    def reset(self) -> None:
+        """Forget every job, in the child of a fork."""
+        ...
+
+    def held(self, rule: Rule, job: Job[Any], now: float) -> None:
+        """Take note that ``rule`` refused a claim and the job waits now; look again, and ``core.readmit(job)`` once."""
+        ...
+
+    def ring(self, now: float) -> None:
+        """``core.alarm`` has come: let go what may go, and set another one or inf."""
+        ...
+
+    def rekeyed(self, job: Job[Any], now: float) -> None:
+        """Take note that a pending job has another key."""
+        ...
+
+    def repair(self) -> None:
+        """Rebuild from the maps: every key may be another, or an exception struck inside a change."""
+        ...
+
+    def audit(self, require: Callable[[object, str], None]) -> None:
+        """Call ``require(truth, what)`` for each invariant."""
         ...
 
 
@@ -77,6 +110,7 @@ class Core:
         self.paused = False
         self.drain = "all"
         self.broken = False  # an initializer failed: nothing can run
+        self.keepers: tuple[Keeper, ...] = ()
         self.reset()
 
     def reset(self) -> None:
@@ -87,6 +121,8 @@ class Core:
         self.running: dict[int, Job[Any]] = {}
         self.waiting: dict[int, Job[Any]] = {}  # those of the pending that a rule holds back
         self.released = False  # since the runtime last looked, a rule let a job go: somebody must wake up
+        self.readmitted = False  # likewise, straight into the ready queue
+        self.alarm = math.inf  # the instant at which the keepers want to be told
         # What is to be done outside the lock: a cancelled job whose watchers must still be told, or (job, reason) to
         # cancel a job for.
         self.outbox: deque[Any] = deque()
@@ -96,6 +132,8 @@ class Core:
         self.done = self.failed = self.cancelled = self.retries = 0
         self._ended: deque[tuple[Any, ...]] = deque(maxlen=self.history)  # the fields of a JobInfo, oldest first
         self._ended_ids: dict[str, tuple[int, tuple[Any, ...]]] = {}  # id -> (how many had ended then, record)
+        for keeper in self.keepers:
+            keeper.reset()
 
     # ---------------------------------------------------------------- in
 
@@ -143,6 +181,20 @@ class Core:
             self.delayed.push((job._run_at, job._seq))
             self.released = True
 
+    def readmit(self, job: Job[Any]) -> bool:
+        """Put a job back into the ready queue that a rule held back at its claim; False if it does not wait."""
+        if self.waiting.pop(job._seq, None) is None:
+            return False
+        job._place = READY
+        self._push_ready(job._key, job._seq)
+        self.readmitted = True
+        return True
+
+    def rekeyed(self, job: Job[Any], now: float) -> None:
+        """Tell the keepers that a pending job has another key."""
+        for keeper in self.keepers:
+            keeper.rekeyed(job, now)
+
     def _heads_delayed(self, seq: int) -> bool:
         first = self.delayed.first()
         return first is not None and first[1] == seq
@@ -153,6 +205,9 @@ class Core:
         """Move every job that is due from the delayed to the ready heap; return how many. O(k log n)."""
         if self.delayed.untidy:
             self.repair()
+        if self.alarm <= now:
+            for keeper in self.keepers:
+                keeper.ring(now)
         moved = 0
         delayed, pending = self.delayed, self.pending
         while (first := delayed.first()) is not None and first[0] <= now:
@@ -202,6 +257,8 @@ class Core:
                             rule.started(job, now)
                     return job
         except BaseException:
+            if job is not None and self.waiting.pop(job._seq, None) is not None:
+                job._place = READY  # broken off while it was being held back: asked again
             self._give_back(job)
             raise
         return None
@@ -210,17 +267,28 @@ class Core:
         for rule in job._attached.rules if job._attached is not None else ():
             if not rule.may_start(job, now):
                 self._hold(job)
+                if job._seq not in self.pending:
+                    self.waiting.pop(job._seq, None)  # cancelled while the rule was asked
+                    return False
+                for keeper in self.keepers:
+                    keeper.held(rule, job, now)
                 return False
         return True
 
     def claim_one(self, job: Job[Any], now: float) -> bool:
-        """Take one given job for a caller of ``job.claim()``."""
+        """Take one given job for a caller of ``job.claim()``; False if it is not pending or a rule refuses."""
+        rules = job._attached.rules if job._attached is not None else ()
         try:
+            for rule in rules:
+                if job._seq not in self.pending or not rule.may_start(job, now):
+                    return False
             if self.pending.pop(job._seq, None) is None:
                 return False
             self._left_queue(job)
             job._claim(now, None)
             self.running[job._seq] = job
+            for rule in rules:
+                rule.started(job, now)
         except BaseException:
             self._give_back(job)
             raise
@@ -339,6 +407,8 @@ class Core:
         self.dead_delayed = 0
         self.delayed.rebuild(self._delayed_entries)
         self.ready.rebuild(self._ready_entries)
+        for keeper in self.keepers:
+            keeper.repair()
 
     def _delayed_entries(self) -> list[Entry]:
         return [(job._run_at, seq) for seq, job in list(self.pending.items()) if job._place is DELAYED]
@@ -347,6 +417,13 @@ class Core:
         return [(job._key, seq) for seq, job in list(self.pending.items()) if job._place is READY]
 
     def next_due(self) -> float | None:
+        """Return when the earliest delayed job is due or the keepers' alarm rings, or None."""
+        due = self._next_delayed()
+        if self.alarm == math.inf:
+            return due
+        return self.alarm if due is None else min(due, self.alarm)
+
+    def _next_delayed(self) -> float | None:
         """Return when the earliest delayed job is due, or None; throws dead heads away."""
         delayed, pending = self.delayed, self.pending
         if delayed.untidy:
@@ -397,6 +474,8 @@ class Core:
             job._key = keys[job._seq]
         self.ready = self.queue_type(ranking)
         self.ready.rebuild(self._ready_entries)
+        for keeper in self.keepers:
+            keeper.repair()
         return []
 
     # ---------------------------------------------------------------- history
@@ -511,3 +590,5 @@ def check_invariants(core: Core) -> None:
             require(core.dead_delayed == len(entries) - len(live), "the count of dead delayed entries is off")
     require(min(core.done, core.failed, core.cancelled, core.retries) >= 0, "a counter is negative")
     require(len(core._ended) <= core.history, "the history is longer than it may be")
+    for keeper in core.keepers:
+        keeper.audit(require)

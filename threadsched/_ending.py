@@ -154,7 +154,9 @@ class Ending(Waiting):
         """``job.claim()``."""
         now = self.read_clock()
         with self.lock:
-            return self.core.claim_one(job, now)
+            claimed = self.core.claim_one(job, now)
+            self._settled_locked()
+            return claimed
 
     def settle_claimed(self, job: Job[Any], result: object, error: BaseException | None) -> None:
         """``set_result`` and ``set_exception``, for who claimed the job."""

@@ -35,6 +35,10 @@ class DuplicateJobError(ThreadschedError, ValueError):
     """Raised when an ``id`` belongs to a job that is live or still in the history."""
 
 
+class UnknownLimitError(ThreadschedError, ValueError):
+    """Raised when a job option names a limit that the scheduler does not have."""
+
+
 class WorkerDiedError(ThreadschedError, RuntimeError):
     """Set on a job whose worker died outside of the task, in the scheduler's own loop."""
 

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import sys
 import traceback
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from threadsched import _log
 from threadsched._errors import InvariantError
 from threadsched._job import DELAYED, Job
+from threadsched._limits import LimitInfo
 from threadsched._records import JobInfo, JobStatus, Reason, Stats
 from threadsched._worker import Worker
 
@@ -116,6 +118,7 @@ def explain(runtime: Runtime, job: Job[Any]) -> list[Reason]:
         delayed = job._place is DELAYED and info.run_at > now
         ahead, width = len(runtime.core.ready), runtime.width
         halted = runtime.core.halted
+        limits = runtime.limits.reasons(job, now)
     if info.status is JobStatus.RUNNING:
         return [Reason("running", f"attempt {info.attempts} runs on {info.worker or 'its claimer'}")]
     if info.status.ended:
@@ -132,7 +135,16 @@ def explain(runtime: Runtime, job: Job[Any]) -> list[Reason]:
         ]
     if delayed:
         return [Reason("delayed", f"due in {info.run_at - now:g} s", info.run_at)]
+    if limits:
+        return limits
     return [Reason("queued", f"due; {ahead} entries in the ready queue for {width} workers")]
+
+
+def limits(runtime: Runtime) -> Mapping[str, LimitInfo]:
+    """Describe every limit."""
+    now = runtime.read_clock()
+    with runtime.lock:
+        return runtime.limits.look(now)
 
 
 def check(runtime: Runtime) -> None:

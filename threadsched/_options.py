@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Iterable
 from datetime import timedelta
 from typing import TypedDict
 
@@ -25,12 +26,13 @@ class JobOptions(TypedDict, total=False):
     backoff: Seconds
     retry: Retry | None
     context: bool
+    limits: str | Iterable[str] | None
 
 
 class Options:
     """Checked options; immutable, and one object for any number of jobs, so a plain job pays for none of them."""
 
-    __slots__ = ("context", "delay", "id", "name", "priority", "retry")
+    __slots__ = ("context", "delay", "id", "limits", "name", "priority", "retry")
 
     def __init__(
         self,
@@ -43,6 +45,7 @@ class Options:
         backoff: object = _UNSET,
         retry: object = None,
         context: object = True,
+        limits: object = None,
     ) -> None:
         self.id = None if id is None else _numbers.text("id", id)
         self.name = None if name is None else _numbers.text("name", name)
@@ -50,6 +53,18 @@ class Options:
         self.priority = _numbers.real("priority", priority)
         self.context = _numbers.flag("context", context)
         self.retry = _checked_retry(retries, backoff, retry)
+        self.limits = _checked_names(limits)
+
+
+def _checked_names(limits: object) -> tuple[str, ...]:
+    """Return the names of limits in order, each once: jobs that name the same ones share a line."""
+    if limits is None:
+        return ()
+    if isinstance(limits, str):
+        return (_numbers.text("limits", limits),)
+    if isinstance(limits, (bytes, bytearray)) or not isinstance(limits, Iterable):
+        raise TypeError(f"limits must be a limit's name or names, not {_numbers.describe(limits)}")
+    return tuple(sorted({_numbers.text("a name in limits", name) for name in limits}))
 
 
 def _checked_retry(retries: object, backoff: object, retry: object) -> Retry | None:

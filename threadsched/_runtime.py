@@ -8,6 +8,7 @@ workers. The rules of the lock stand at the top of ``_shared``.
 from __future__ import annotations
 
 import contextvars
+import math
 from types import FunctionType
 from typing import Any
 
@@ -41,6 +42,9 @@ class Runtime(Pool):
             _outcome.check_task(fn)
         context = copy_context() if options.context else None
         job: Job[Any] = Job(self, fn, args, kwargs or None, options, context or None, self.now())
+        if options.limits:
+            attached = job._attach()
+            attached.rules = (*attached.rules, self.limits.group(options.limits))
         core = self.core
         while True:
             if not self.manned:
@@ -102,6 +106,8 @@ class Runtime(Pool):
                 keys[job._seq] = ranking.key_of(job)
             with self.lock:
                 missing = self.core.rerank(ranking, keys)
+                if not missing:
+                    self._settled_locked()
             if not missing:
                 break
         self.log_faults()
@@ -131,13 +137,14 @@ class Runtime(Pool):
                         _locks.release_all(attached.tokens)
                         _spoil, attached.error = attached.error, None  # dropped when this frame ends, unlocked
                         if attached.callbacks:
+                            self._settled_locked()
                             worker.order = TELL
                             return None
                 if core.outbox or core.ranking.faults:
                     worker.order = OUTBOX
                     return None
                 delayed = core.delayed
-                moved = core.promote(now) if delayed.lane or delayed.heap else 0
+                moved = core.promote(now) if delayed.lane or delayed.heap or core.alarm <= now else 0
                 job = core.claim(now, worker)
                 if job is not None:
                     worker.job = job
@@ -158,13 +165,15 @@ class Runtime(Pool):
         ready = len(core.ready)
         for _ in range(min(max(moved, 1), ready)):
             self._wake_locked()
+        if core.alarm < math.inf:
+            self._mind_alarm_locked()
         if len(core.delayed) and not self.watch and self.idle:
             self._new_head_locked()
 
     def _rest_locked(self, worker: Worker, now: float) -> None:
         """Nothing to claim: decide whether to leave, help, watch or sleep, and register for that."""
         core = self.core
-        self._settled_locked()
+        self._settled_locked(resting=True)
         if core.closed:
             if not core.pending:
                 worker.order = LEAVE
@@ -177,6 +186,7 @@ class Runtime(Pool):
         token = worker.token
         if due is not None and not self.watch:
             worker.order, worker.due = WATCH, due
+            self.watched = due
             place = self.watch
         else:
             worker.order = IDLE

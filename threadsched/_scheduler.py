@@ -10,7 +10,7 @@ from __future__ import annotations
 import concurrent.futures
 import os
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, Literal, NoReturn, ParamSpec, TypeVar, Unpack
 
@@ -19,6 +19,7 @@ from threadsched._clock import Clock, MonotonicClock, VirtualClock
 from threadsched._core import DRAINS
 from threadsched._heap import STRUCTURES
 from threadsched._job import Job
+from threadsched._limits import Limit, LimitInfo, checked_limits
 from threadsched._options import DEFAULTS, JobOptions, Options, Seconds, make_options
 from threadsched._policy import OrderingPolicy, PriorityPolicy, Ranking
 from threadsched._records import JobInfo, JobStatus, ShutdownReport, Stats
@@ -42,6 +43,7 @@ class Scheduler(concurrent.futures.Executor):
         clock: an object with ``now()``; None means ``time.monotonic``. See ``threadsched.testing.FakeClock``.
         name: what the threads are called: NAME_0, NAME_1, ...
         queue: ``"lazy"``, a heap that cancels in O(1), or ``"indexed"``, a sorted list that removes at once.
+        limits: name to :class:`Limit`, for jobs with the option ``limits``; None means that there are none.
         history: how many ended jobs ``status_of`` and ``snapshot`` remember, without results; 0 means none.
         on_error: called as ``on_error(job, error)`` for every job that ends FAILED, on the thread that ended it.
         initializer: called with ``initargs`` on each worker before its first job. If it raises, the scheduler is
@@ -65,6 +67,7 @@ class Scheduler(concurrent.futures.Executor):
         clock: Clock | None = None,
         name: str = "threadsched",
         queue: Literal["lazy", "indexed"] = "lazy",
+        limits: Mapping[str, Limit] | None = None,
         history: int = 1000,
         on_error: Callable[[Job[Any], BaseException], object] | None = None,
         initializer: Callable[..., object] | None = None,
@@ -84,6 +87,7 @@ class Scheduler(concurrent.futures.Executor):
             clock=MonotonicClock() if clock is None else clock,
             name=_numbers.text("name", name),
             queue=queue,
+            limits=checked_limits(limits),
             history=_numbers.count("history", history),
             on_error=on_error,
             initializer=None if initializer is None else _bind(initializer, initargs),
@@ -125,12 +129,15 @@ class Scheduler(concurrent.futures.Executor):
         - ``retries``: extra starts allowed after a failure, an int of at least 0, the default.
         - ``backoff``: the pause before the first retry in seconds (0.01 by default), doubled for each further one.
         - ``retry``: a :class:`Retry`, which says more; not together with ``retries`` or ``backoff``.
+        - ``limits``: a name, or names, of the scheduler's limits; the job starts when all of them have room, and keeps
+          no worker until then. ``job.claim()`` is refused without room.
         - ``context``: whether the task sees the submitter's context variables, True by default; False gives it an
           empty context.
 
         Raises:
             TypeError: an unknown option, or a value of another type.
             ValueError: a number out of range.
+            UnknownLimitError: ``limits`` names one that the scheduler does not have. It is a ValueError.
 
         Cost: a few microseconds; keep the result for jobs that are alike.
         """
@@ -253,6 +260,11 @@ class Scheduler(concurrent.futures.Executor):
         """Describe every known job: the history, then what runs (with stacks), then what is pending. O(n)."""
         return _inspect.snapshot(self._runtime)
 
+    @property
+    def limits(self) -> Mapping[str, LimitInfo]:
+        """How each limit stands at this instant, by name; read-only. O(limits × sets of limits that jobs named)."""
+        return _inspect.limits(self._runtime)
+
     def check(self) -> None:
         """Audit every invariant; InvariantError on the first broken one, which would be a bug of ours. O(n log n)."""
         _inspect.check(self._runtime)
@@ -274,6 +286,8 @@ class Submitter(concurrent.futures.Executor):
     """
 
     def __init__(self, runtime: Runtime, options: Options) -> None:
+        if options.limits:
+            runtime.limits.check_names(options.limits)
         self._runtime = runtime
         self._options = options
 

@@ -26,7 +26,8 @@ others sleep without a timeout, and an idle pool with nothing delayed makes no w
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
 from threadsched import _locks, _log
@@ -34,6 +35,7 @@ from threadsched._clock import Clock, VirtualClock
 from threadsched._core import Core
 from threadsched._errors import BrokenSchedulerError, InterpreterExitRuntimeError, SchedulerClosedError
 from threadsched._job import Job
+from threadsched._limits import Limit, Limits
 from threadsched._locks import make_waker
 from threadsched._policy import Ranking
 from threadsched._worker import Worker, current_worker
@@ -55,6 +57,7 @@ class Shared:
         initializer: Callable[[], object] | None = None,
         exit_timeout: float = 10.0,
         stepped: bool = False,
+        limits: Mapping[str, Limit] | None = None,
     ) -> None:
         # Set once.
         self.width = width
@@ -71,11 +74,15 @@ class Shared:
         self.mark: object = None
         # Guarded by lock.
         self.core = Core(ranking, queue, history, stepped=stepped)
+        self.limits = Limits(self.core, limits or {})
+        if limits:
+            self.core.keepers = (*self.core.keepers, self.limits)
         self.workers: dict[int, Worker] = {}  # number -> worker, from its arrival to its leaving
         self.launched: set[int] = set()  # numbers whose thread was started and has not left
         self.manned = stepped  # every worker was launched: submissions need not look
         self.idle: list[Any] = []  # Stack of tokens.
         self.watch: list[Any] = []  # No token or the leader's.
+        self.watched = math.inf  # until when that one sleeps
         self.sleepers: dict[Any, float] = {}  # token -> until when, of tasks in job.sleep()
         self.due_until = 0.0  # under drain="due": the reading when the door was closed
         self.clearing = False  # somebody is giving up what a shutdown leaves unstarted
@@ -127,13 +134,27 @@ class Shared:
         while self.idle or self.watch:
             self._wake_locked()
 
-    def _settled_locked(self) -> None:
-        """A job ended: tell who waits for the last one, and wake a worker for what that let go."""
+    def _settled_locked(self, *, resting: bool = False) -> None:
+        """A job ended: tell who waits for the last one, and wake a worker for what that let go.
+
+        ``resting``: the caller is a worker that is about to sleep, until the alarm if nobody else does.
+        """
         if self.core.released:
             self.core.released = False
             self._new_head_locked()
+        if self.core.readmitted:
+            self.core.readmitted = False
+            if len(self.core.ready):
+                self._wake_locked()
+        if self.core.alarm < math.inf and (self.watch or not resting):
+            self._mind_alarm_locked()
         if self.idle_waiters and not self.core.pending and not self.core.running:
             _locks.release_all(self.idle_waiters)
+
+    def _mind_alarm_locked(self) -> None:
+        """See to it that somebody sleeps no longer than to the core's alarm, which may have been set just now."""
+        if not self.watch or self.core.alarm < self.watched:
+            self._new_head_locked()
 
     def read_clock(self) -> float:
         """Return the clock's reading, or the last one if the clock raises."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import concurrent.futures
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, ParamSpec, TypeVar, Unpack
 
 from threadsched import _exit, _inspect, _numbers, _worker
 from threadsched._clock import Clock
 from threadsched._fake_clock import FakeClock
 from threadsched._job import Job
+from threadsched._limits import Limit, LimitInfo, checked_limits
 from threadsched._options import DEFAULTS, JobOptions, Seconds, make_options
 from threadsched._policy import OrderingPolicy, PriorityPolicy, Ranking
 from threadsched._records import JobStatus, ShutdownReport, Stats
@@ -41,6 +42,8 @@ class StepScheduler(concurrent.futures.Executor):
         policy: as for ``Scheduler``.
         clock: as for ``Scheduler``; None makes a :class:`FakeClock`, found as ``clock``.
         queue: as for ``Scheduler``.
+        limits: as for ``Scheduler``. A job held back by a rate can run in the first tick at or after the instant that
+            has room.
         history: as for ``Scheduler``.
 
     Thread safety: ``submit`` and ``cancel`` from anywhere; ``tick`` and ``drain`` from one thread.
@@ -53,13 +56,20 @@ class StepScheduler(concurrent.futures.Executor):
         policy: OrderingPolicy | None = None,
         clock: Clock | None = None,
         queue: str = "lazy",
+        limits: Mapping[str, Limit] | None = None,
         history: int = 1000,
     ) -> None:
         self.clock: Clock = FakeClock() if clock is None else clock
         width = _numbers.count("workers", workers, least=1)
         ranking = Ranking(PriorityPolicy() if policy is None else policy)
         self._runtime = Runtime(
-            width=width, ranking=ranking, clock=self.clock, queue=queue, history=history, stepped=True
+            width=width,
+            ranking=ranking,
+            clock=self.clock,
+            queue=queue,
+            limits=checked_limits(limits),
+            history=history,
+            stepped=True,
         )
         self._slots = [_worker.Worker(self._runtime, number) for number in range(width)]
 
@@ -96,6 +106,11 @@ class StepScheduler(concurrent.futures.Executor):
     def stats(self) -> Stats:
         """Return the counts of this instant."""
         return _inspect.stats(self._runtime)
+
+    @property
+    def limits(self) -> Mapping[str, LimitInfo]:
+        """How each limit stands at this instant, by name; read-only."""
+        return _inspect.limits(self._runtime)
 
     def check(self) -> None:
         """Audit every invariant."""

@@ -160,7 +160,7 @@ class Waiting(Shared):
         """Make the leader read the clock, and end the sleeps that are over (for a virtual clock)."""
         now = self.read_clock()
         with self.lock:
-            if len(self.core.delayed):
+            if self.core.next_due() is not None:
                 self._new_head_locked()
             for token, until in list(self.sleepers.items()):
                 if until <= now and self.sleepers.pop(token, None) is not None:
