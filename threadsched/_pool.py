@@ -33,8 +33,6 @@ class Pool(Ending):
                 if not missing:
                     self.manned, self.lost = True, 0
                     break
-                if self.core.closed and not self.core.pending:
-                    break  # closed meanwhile: whoever is started leaves at once, and would be missing again
                 number = missing[0]
                 self.launched.add(number)
             try:
