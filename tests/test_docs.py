@@ -317,10 +317,10 @@ def test_broken_links_are_noticed(tmp_path: Path):
 
 def test_missing_names_are_noticed():
     """Dotted names are looked up down to the last part; paths and commands that look alike are not names."""
-    text = "threadsched.__version__ and `threadsched.nothing.here`, threadsched/_core.py, www.threadsched.org"
-    assert names_in(text) == {"threadsched.__version__", "threadsched.nothing.here"}
-    assert exists("threadsched.__version__")
-    assert exists("threadsched.__version__.upper")
+    text = "threadsched.Scheduler.submit and `threadsched.nothing.here`, threadsched/_core.py, www.threadsched.org"
+    assert names_in(text) == {"threadsched.Scheduler.submit", "threadsched.nothing.here"}
+    assert exists("threadsched.Scheduler.submit")
+    assert exists("threadsched.Scheduler.submit.__name__")
     assert not exists("threadsched.nothing.here")
 
 

@@ -127,7 +127,8 @@ class Core:
         # cancel a job for.
         self.outbox: deque[Any] = deque()
         self.named: dict[str, Job[Any]] = {}  # the live jobs with an id of the user's
-        self.entering: Job[Any] | None = None  # has a heap entry and is not in the map yet: no sweep now
+        self.entering: Job[Any] | None = None  # has a queue entry and is not in the map yet: no sweep now
+        self.latest = 0  # the number of the last job that entered
         self.dead_delayed = 0  # entries of the delayed heap whose job was cancelled
         self.done = self.failed = self.cancelled = self.retries = 0
         self._ended: deque[tuple[Any, ...]] = deque(maxlen=self.history)  # the fields of a JobInfo, oldest first
@@ -143,16 +144,21 @@ class Core:
             raise DuplicateJobError(
                 f"id {id!r} belongs to a job in the history; ids are unique among live and recent jobs"
             )
-        if self.named.setdefault(id, job) is not job:  # one C call: of two that race, one gets the name
-            raise DuplicateJobError(f"id {id!r} belongs to a live job")
+        holder = self.named.setdefault(id, job)  # one C call: of two that race, one gets the name
+        if holder is not job:
+            if not holder.done():
+                raise DuplicateJobError(f"id {id!r} belongs to a live job")
+            self.named[id] = job  # an interrupt struck when the holder ended, and left its name behind
 
     def enter(self, job: Job[Any], seq: int) -> bool:
         """Put a new job's entry into its heap; return True if it is the new head of the delayed one.
 
-        The job is accepted only by the caller's ``pending[seq] = job`` followed by ``entering = None``; between the
-        two lies the wake-up. Broken off before that, the entry is dead and the submission has not happened.
+        The job is accepted only by the caller's ``pending[seq] = job``; between the two lies the wake-up. The caller
+        then sets ``entering`` back to what it was, for a submission may have broken into another. Broken off before
+        that, the entry is dead and the submission has not happened.
         """
         self.entering = job
+        self.latest = seq
         job._seq = seq
         if job._attached is not None and not self._admitted(job):
             return False
@@ -208,6 +214,13 @@ class Core:
         if self.alarm <= now:
             for keeper in self.keepers:
                 keeper.ring(now)
+        try:
+            return self._promote(now)
+        except BaseException:
+            self.delayed.untidy = self.ready.untidy = True  # an entry may be in neither
+            raise
+
+    def _promote(self, now: float) -> int:
         moved = 0
         delayed, pending = self.delayed, self.pending
         while (first := delayed.first()) is not None and first[0] <= now:
@@ -250,8 +263,8 @@ class Core:
                     continue
                 # Linearization point of a claim: this pop, and nothing else, decides against a cancel.
                 if pending.pop(seq, None) is not None:
-                    job._claim(now, place)
                     self.running[seq] = job
+                    job._claim(now, place)
                     if job._attached is not None:
                         for rule in job._attached.rules:
                             rule.started(job, now)
@@ -285,8 +298,8 @@ class Core:
             if self.pending.pop(job._seq, None) is None:
                 return False
             self._left_queue(job)
-            job._claim(now, None)
             self.running[job._seq] = job
+            job._claim(now, None)
             for rule in rules:
                 rule.started(job, now)
         except BaseException:
@@ -297,21 +310,35 @@ class Core:
     def _give_back(self, job: Job[Any] | None) -> None:
         """Undo a claim that an exception broke off: the job is pending again, or was never touched."""
         self.ready.untidy = True  # its entry may be gone; the next look rebuilds from the map
+        self.delayed.untidy = True
         if job is not None and job._state == "PENDING":
+            self.running.pop(job._seq, None)
             self.pending[job._seq] = job
 
     # ---------------------------------------------------------------- out
 
     def finish(self, job: Job[Any], result: object, name: str, now: float) -> bool:
         """RUNNING → DONE; False if somebody else had the right to settle it."""
-        if self.running.pop(job._seq, None) is None:
-            return False
-        job._finish(result, name, now)
+        try:
+            if self.running.pop(job._seq, None) is None:
+                return False
+            job._finish(result, name, now)
+        except BaseException:
+            self._not_settled(job)
+            raise
         self.done += 1
         self._remember(job, JobStatus.DONE, None)
         if job._attached is not None:
             self._tell_rules(job, now)
         return True
+
+    def _not_settled(self, job: Job[Any]) -> None:
+        """Undo what an exception broke off before the move was made: the job still runs, or is still pending."""
+        if job._state == "RUNNING":
+            self.running[job._seq] = job
+        elif job._state == "PENDING":
+            self.pending[job._seq] = job
+            self.delayed.untidy = self.ready.untidy = True
 
     def _tell_rules(self, job: Job[Any], now: float) -> None:
         for rule in job._attached.rules if job._attached is not None else ():
@@ -320,11 +347,15 @@ class Core:
     def fail(self, job: Job[Any], failure: Failure, error: str, now: float) -> bool:
         """RUNNING or PENDING → FAILED; False if the job is in neither map any more."""
         seq = job._seq
-        if self.running.pop(seq, None) is None:
-            if self.pending.pop(seq, None) is None:
-                return False
-            self._left_queue(job)
-        job._fail(failure, now)
+        try:
+            if self.running.pop(seq, None) is None:
+                if self.pending.pop(seq, None) is None:
+                    return False
+                self._left_queue(job)
+            job._fail(failure, now)
+        except BaseException:
+            self._not_settled(job)
+            raise
         self.failed += 1
         self._remember(job, JobStatus.FAILED, error)
         self._tell_rules(job, now)
@@ -333,20 +364,28 @@ class Core:
     def retry(self, job: Job[Any], run_at: float, key: object, now: float) -> bool:
         """RUNNING → PENDING, into the delayed queue; True if it is the new head there."""
         seq = job._seq
-        if self.running.pop(seq, None) is None:
-            return False
-        job._retry(run_at, key)
-        self.retries += 1
-        self.delayed.push((run_at, seq))
-        self.pending[seq] = job
+        try:
+            if self.running.pop(seq, None) is None:
+                return False
+            job._retry(run_at, key)
+            self.retries += 1
+            self.pending[seq] = job  # before its entry, which a sweep from within would take for a dead one
+            self.delayed.push((run_at, seq))
+        except BaseException:
+            self._not_settled(job)
+            raise
         self._tell_rules(job, now)
         return self._heads_delayed(seq)
 
     def stop(self, job: Job[Any], name: str, now: float) -> bool:
         """RUNNING → CANCELLED, for a task that left by ``check_cancelled``."""
-        if self.running.pop(job._seq, None) is None:
-            return False
-        job._cancel(name, now)
+        try:
+            if self.running.pop(job._seq, None) is None:
+                return False
+            job._cancel(name, now)
+        except BaseException:
+            self._not_settled(job)
+            raise
         self.cancelled += 1
         self._remember(job, JobStatus.CANCELLED, None)
         self._tell_rules(job, now)
@@ -358,7 +397,8 @@ class Core:
         None means that this call did not cancel it. O(1) amortised with the lazy structure, O(log n) with the other.
         """
         pending = self.pending
-        spoils = (job._fn, job._args, job._kwargs, job._context)
+        attached = job._attached
+        spoils = (job._fn, job._args, job._kwargs, job._context, attached and attached.error)
         try:
             # Linearization point of a cancel.
             if pending.pop(job._seq, None) is None:
@@ -366,14 +406,13 @@ class Core:
             self._left_queue(job)
             job._cancel(name, now, reason)
         except BaseException:
-            if job._state == "PENDING":
-                pending[job._seq] = job  # did not happen
-                self.ready.untidy = True
+            self._not_settled(job)
             raise
         self.cancelled += 1
-        self._remember(job, JobStatus.CANCELLED, None)
-        if job._attached is not None:
+        if attached is not None:
+            attached.error = None
             self._tell_rules(job, now)
+        self._remember(job, JobStatus.CANCELLED, None)
         self.sweep()
         return spoils
 
@@ -382,9 +421,7 @@ class Core:
         if job._place is WAITING:
             self.waiting.pop(job._seq, None)
         elif job._place is DELAYED:
-            if self.delayed.indexed:
-                self.delayed.discard((job._run_at, job._seq))
-            else:
+            if not self.delayed.discard((job._run_at, job._seq)):
                 self.dead_delayed += 1
         else:
             self.ready.discard((job._key, job._seq))
@@ -396,22 +433,24 @@ class Core:
         if excess <= SWEEP_SLACK or self.entering is not None:
             return  # few dead; or a submission further down this stack has an entry in a heap and none in the map
         if self.dead_delayed * 2 > len(delayed):
-            delayed.keep(self.pending)
-            self.dead_delayed = 0
+            self.dead_delayed -= delayed.keep(self.pending)
         else:
             ready.keep(self.pending)
 
     def repair(self) -> None:
         """Rebuild both heaps from the map, after an exception struck inside a change. O(n)."""
         self.entering = None
-        self.dead_delayed = 0
         self.delayed.rebuild(self._delayed_entries)
         self.ready.rebuild(self._ready_entries)
         for keeper in self.keepers:
             keeper.repair()
 
     def _delayed_entries(self) -> list[Entry]:
-        return [(job._run_at, seq) for seq, job in list(self.pending.items()) if job._place is DELAYED]
+        items = self.pending.items()
+        # No call between these two lines: whatever is cancelled from here on leaves a dead entry, and is counted.
+        self.dead_delayed = 0
+        jobs = [*items]
+        return [(job._run_at, seq) for seq, job in jobs if job._place is DELAYED]
 
     def _ready_entries(self) -> list[Entry]:
         return [(job._key, seq) for seq, job in list(self.pending.items()) if job._place is READY]
@@ -432,13 +471,15 @@ class Core:
             if first[1] in pending:
                 due: float = first[0]
                 return due
-            entry = delayed.pop()
-            if entry is None:
-                continue
-            if entry[1] in pending:
-                delayed.push(entry)  # a finalizer changed the head between the look and the pop
-            else:
-                self.dead_delayed -= 1
+            try:
+                entry = delayed.pop()
+                if entry is not None and entry[1] in pending:
+                    delayed.push(entry)  # a finalizer changed the head between the look and the pop
+                elif entry is not None:
+                    self.dead_delayed -= 1
+            except BaseException:
+                delayed.untidy = True
+                raise
         return None
 
     def close(self, drain: str) -> None:
@@ -455,28 +496,39 @@ class Core:
 
     # ---------------------------------------------------------------- another rule
 
-    def rerank(self, ranking: Ranking, keys: dict[int, object]) -> list[Job[Any]]:
+    def rerank(self, ranking: Ranking, keys: dict[int, object]) -> list[Job[Any]] | None:
         """Order the ready jobs by another ranking, given the keys of all pending jobs; O(n log n).
 
-        Returns the jobs whose key is missing; nothing has changed then, and the caller computes those (outside the
-        lock) and calls again. A trusted ranking needs no keys. A submission that was decided before the change and
-        arrives after it sees another ``ranking`` than it used, and computes its key again.
+        Returns the jobs whose key is missing: nothing has changed then, and the caller computes those (outside the
+        lock) and calls again; or None when it is done. A trusted ranking needs no keys. A submission that computed its
+        key before the change and arrives after it sees another ``ranking`` than it used, and computes it again.
         """
-        old, self.ranking = self.ranking, ranking
+        latest = self.latest
         jobs = list(self.pending.values())
         if ranking.trusted:
             keys = {job._seq: ranking.key_of(job) for job in jobs}
         missing = [job for job in jobs if job._seq not in keys]
         if missing:
-            self.ranking = old
             return missing
-        for job in jobs:
-            job._key = keys[job._seq]
-        self.ready = self.queue_type(ranking)
-        self.ready.rebuild(self._ready_entries)
-        for keeper in self.keepers:
-            keeper.repair()
-        return []
+        ready = self.queue_type(ranking)
+        ready.rebuild(lambda: [(keys[job._seq], job._seq) for job in jobs if job._place is READY])
+        # No call from this look to the last store: a submission from a handler came before, and is seen, or comes
+        # after, and finds the new ranking with its queue.
+        if self.latest != latest:
+            return []
+        self.ranking = ranking
+        self.ready = ready
+        try:
+            for job in jobs:
+                job._key = keys[job._seq]
+        except BaseException:
+            for job in jobs:
+                job._key = keys[job._seq]
+            raise
+        finally:
+            for keeper in self.keepers:
+                keeper.repair()
+        return None
 
     # ---------------------------------------------------------------- history
 
@@ -585,7 +637,8 @@ def check_invariants(core: Core) -> None:
             set(live) == {seq for seq, job in core.pending.items() if job._place is place},
             f"the {place} queue does not hold the {place} jobs",
         )
-        require(core.ranking.comparing or queue.in_order(), f"the {place} queue is out of order")
+        unsure = place is READY and core.ranking.comparing  # a user's before() may contradict itself
+        require(unsure or queue.in_order(), f"the {place} queue is out of order")
         if place is DELAYED:
             require(core.dead_delayed == len(entries) - len(live), "the count of dead delayed entries is off")
     require(min(core.done, core.failed, core.cancelled, core.retries) >= 0, "a counter is negative")

@@ -99,12 +99,37 @@ class Ending(Waiting):
 
     def cancel(self, job: Job[Any]) -> bool:
         """Cancel a pending job; True only for the call that did it. Of a running one, forbid further attempts."""
-        if self.cancel_batch([job]):
-            return True
+        name, now = job.name, self.read_clock()
         with self.lock:
-            if job._state == "RUNNING":
-                job._attach().no_retry = True
-        return False
+            self.core.ranking.refuse_in_before()
+            try:
+                # The spoils go when this frame ends: their last references, when the lock is free.
+                spoils = self.core.cancel(job, name, now)
+                if spoils is None:
+                    if job._state == "RUNNING":
+                        job._attach().no_retry = True
+                    return False
+            finally:
+                if job._attached is not None and job.cancelled():
+                    self._cancelled_locked(job)  # also if Ctrl-C struck after the decision
+            self._gave_up_locked()
+        if self.core.outbox:
+            self.drain_outbox()
+        return True
+
+    def _cancelled_locked(self, job: Job[Any]) -> None:
+        """Wake who waits for a cancelled job; its watchers, if any are left, are told outside the lock."""
+        attached = job._attached
+        if attached is not None:
+            _locks.release_all(attached.tokens)
+            if attached.callbacks or job._state is CANCELLED:
+                self.core.outbox.append(job)
+
+    def _gave_up_locked(self) -> None:
+        """Jobs were cancelled: tell who waits for the last one, workers of a closed scheduler among them."""
+        self._settled_locked()
+        if self.core.closed and not self.core.pending:
+            self._wake_all_locked()
 
     def cancel_batch(self, jobs: list[Job[Any]], reason: CancelledError | None = None) -> int:
         """Cancel those that are pending, in one hold of the lock; return how many. Tells whoever watches them.
@@ -121,18 +146,17 @@ class Ending(Waiting):
         spoils = []
         with self.lock:
             core = self.core
+            core.ranking.refuse_in_before()
             for job, name in named:
-                taken = core.cancel(job, name, now, reason)
-                if taken is None:
-                    continue
-                spoils.append(taken)
-                attached = job._attached
-                if attached is not None:
-                    _locks.release_all(attached.tokens)
-                    core.outbox.append(job)
-            self._settled_locked()
-            if core.closed and not core.pending:
-                self._wake_all_locked()
+                try:
+                    taken = core.cancel(job, name, now, reason)
+                    if taken is None:
+                        continue
+                    spoils.append(taken)
+                finally:
+                    if job._attached is not None and job.cancelled():
+                        self._cancelled_locked(job)
+            self._gave_up_locked()
         cancelled = len(spoils)
         del spoils  # their last references, now that the lock is free
         return cancelled

@@ -77,5 +77,5 @@ class RetryAfter(ThreadschedError):
         self.seconds = checked_seconds("seconds", seconds)
         super().__init__(message or f"asked to be run again after {self.seconds:g} s")
 
-    def __reduce__(self) -> tuple[type[RetryAfter], tuple[float, str]]:
-        return type(self), (self.seconds, str(self))
+    def __reduce__(self) -> tuple[type[RetryAfter], tuple[float, str], dict[str, object]]:
+        return type(self), (self.seconds, str(self)), self.__dict__

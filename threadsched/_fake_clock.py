@@ -32,7 +32,7 @@ class FakeClock:
 
     def attach(self, scheduler: Driven) -> None:
         """Remember a scheduler to drive; schedulers call this themselves."""
-        self._driven.append(weakref.ref(scheduler))
+        self._driven = [one for one in self._driven if one() is not None] + [weakref.ref(scheduler)]
 
     def advance(self, seconds: Seconds, *, wait: bool = True, timeout: float = 5.0) -> None:
         """Move forward, stopping at every due time on the way until all that is due there has run.
@@ -79,6 +79,10 @@ class FakeClock:
         for one in schedulers:
             if one.on_worker():
                 raise RuntimeError("a job cannot advance the clock of its own scheduler and wait for it")
-        for one in schedulers:
-            if not one.wait_quiescent(max(deadline - monotonic(), 0.0)):
-                raise TimeoutError(f"not quiescent at {self._now:g}: {one.busy()}")
+        # One that became quiescent may have handed work to another meanwhile: until one pass finds all of them so.
+        busy = list(schedulers)
+        while busy:
+            for one in busy:
+                if not one.wait_quiescent(max(deadline - monotonic(), 0.0)):
+                    raise TimeoutError(f"not quiescent at {self._now:g}: {one.busy()}")
+            busy = [one for one in schedulers if not one.wait_quiescent(0.0)]

@@ -76,13 +76,16 @@ class LazyQueue:
             heap[child] < heap[(child - 1) // 2] for child in range(1, len(heap))
         )
 
-    def discard(self, entry: Entry) -> None:
-        """Forget an entry whose job left the map: nothing to do, it is dead."""
+    def discard(self, entry: Entry) -> bool:
+        """Take out the entry of a job that left the map; False if it stays, dead, as it always does here."""
+        return False
 
-    def keep(self, alive: Container[int]) -> None:
-        """Drop every entry whose seq is not in ``alive`` (a dict or set of ints). O(n)."""
-        if self.push is self._resting_push:  # else somebody further down this stack is inside: another time
-            self._guarded(self._filter, alive)
+    def keep(self, alive: Container[int]) -> int:
+        """Drop every entry whose seq is not in ``alive`` (a dict or set of ints); return how many. O(n)."""
+        if self.push is not self._resting_push:
+            return 0  # somebody further down this stack is inside: another time
+        dropped: int = self._guarded(self._filter, alive)
+        return dropped
 
     def rebuild(self, make_entries: Callable[[], Iterable[Entry]]) -> None:
         """Replace all by what ``make_entries()`` reads from the job map. O(n log n)."""
@@ -113,12 +116,15 @@ class LazyQueue:
             return lane.popleft()
         return heappop(heap) if heap else None
 
-    def _filter(self, alive: Container[int]) -> None:
+    def _filter(self, alive: Container[int]) -> int:
+        dropped = 0
         for part in (self.lane, self.heap):
             kept = list(compress(part, map(alive.__contains__, map(_seq_of, part))))
+            dropped += len(part) - len(kept)
             part.clear()  # in place: a push further down this stack may hold it
             part.extend(kept)
         heapify(self.heap)
+        return dropped
 
     def _fill(self, entries: Iterable[Entry]) -> None:
         self.lane.clear()
@@ -155,8 +161,8 @@ class LazyQueue:
         return answer
 
     def _divert(self, entry: Entry) -> None:
-        if self._ranking is not None and self._ranking.in_before:
-            raise RuntimeError("a policy's before() must not call the scheduler")
+        if self._ranking is not None:
+            self._ranking.refuse_in_before()
         self._inbox.append(entry)
 
 
@@ -173,10 +179,12 @@ class IndexedQueue(LazyQueue):
         """Audit the order of what is held."""
         return not any(b < a for a, b in itertools.pairwise(self.heap))
 
-    def discard(self, entry: Entry) -> None:
-        """Remove an entry at once. O(log n)."""
-        if self.push is self._resting_push:  # else it stays, dead
-            self._guarded(self.heap.discard, entry)
+    def discard(self, entry: Entry) -> bool:
+        """Remove an entry at once, O(log n); False if somebody further down this stack is inside: it stays, dead."""
+        if self.push is not self._resting_push:
+            return False
+        self._guarded(self.heap.discard, entry)
+        return True
 
     def _insert(self, entry: Entry) -> None:
         self.heap.add(entry)
@@ -186,8 +194,11 @@ class IndexedQueue(LazyQueue):
         first: Entry | None = heap.pop(0) if heap else None
         return first
 
-    def _filter(self, alive: Container[int]) -> None:
-        self._fill([entry for entry in self.heap if entry[1] in alive])
+    def _filter(self, alive: Container[int]) -> int:
+        kept = [entry for entry in self.heap if entry[1] in alive]
+        dropped = len(self.heap) - len(kept)
+        self._fill(kept)
+        return dropped
 
     def _fill(self, entries: Iterable[Entry]) -> None:
         self.heap.clear()

@@ -25,6 +25,7 @@ def stats(runtime: Runtime) -> Stats:
     """Count everything at one instant. O(1)."""
     with runtime.lock:
         core = runtime.core
+        core.ranking.refuse_in_before()
         pending, running = len(core.pending), len(core.running)
         waiting = len(core.waiting)
         delayed = min(max(len(core.delayed) - core.dead_delayed, 0), pending - waiting)

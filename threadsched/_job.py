@@ -114,17 +114,18 @@ class Failure:
     __slots__ = ("attempts", "error", "id", "name", "seen", "traceback")
 
     def __init__(self, job: Job[Any], error: BaseException) -> None:
+        self.seen = True  # until it is whole: an interrupt may leave it half made
         self.id = job.id
         self.name = job.name
         self.attempts = job._attempts
         self.error = error
-        self.traceback = error.__traceback__
+        self.traceback = _log.traceback_of(error)
         self.seen = False
 
     def __del__(self) -> None:
         if not self.seen:
             error = self.error
-            error.__traceback__ = self.traceback
+            BaseException.with_traceback(error, self.traceback)
             _log.report(
                 logging.ERROR,
                 "job %r (%s) failed after %d attempt(s) and nobody asked for its result: %s",
@@ -189,7 +190,7 @@ class Job(concurrent.futures.Future[T], Generic[T]):
         self._args: Any = args
         self._kwargs = kwargs
         self._context = context
-        self._options = options
+        self._options = options.lasting
         self._priority = options.priority
         self._submitted_at = now
         delay = options.delay
@@ -283,6 +284,8 @@ class Job(concurrent.futures.Future[T], Generic[T]):
             True if it is cancelled now, by this call or an earlier one; False if it runs or has ended. Of a running
             job nothing changes, except that no retry will follow.
         """
+        if self._state == _FINISHED:
+            return False  # without a lock: Executor.map cancels each future it has taken the result of
         return self._runtime.cancel(self) or self.cancelled()
 
     def cancelled(self) -> bool:
@@ -316,7 +319,7 @@ class Job(concurrent.futures.Future[T], Generic[T]):
             value: T = self._result
             return value
         try:
-            raise error.with_traceback(self._look_at_failure())
+            raise BaseException.with_traceback(error, self._look_at_failure())
         finally:
             # The traceback holds this frame: without this line it would be a cycle through the job.
             self = error = None  # type: ignore[assignment]

@@ -94,6 +94,11 @@ def make_waker(tokens: list[Any]) -> Callable[[], object]:
     return map(operator.methodcaller("release"), iter(tokens.pop, None)).__next__
 
 
+def on_main_thread() -> bool:
+    """Say whether this is the thread on which Ctrl-C strikes."""
+    return threading.current_thread() is threading.main_thread()
+
+
 def release_all(tokens: list[Any]) -> None:
     """Wake every sleeper on the list and empty it. May be repeated: a token that is awake already is left alone."""
     for token in tokens:

@@ -7,6 +7,7 @@ anywhere.
 from __future__ import annotations
 
 import logging
+from types import TracebackType
 
 logger = logging.getLogger("threadsched")
 
@@ -25,11 +26,17 @@ def report(level: int, message: str, *args: object, error: BaseException | None 
             return
 
 
+def traceback_of(error: BaseException) -> TracebackType | None:
+    """Return an exception's traceback past whatever its class does with attributes."""
+    trace: TracebackType | None = BaseException.__dict__["__traceback__"].__get__(error)
+    return trace
+
+
 def describe_error(error: BaseException) -> str:
     """Return ``Type: text`` for an exception, whatever its ``__str__`` does."""
     name = type(error).__name__
     try:
-        text = str(error)
+        text = str.__str__(str(error))  # a plain str, whatever class it came in
     except BaseException:  # the task's own class: anything may come out of it
         return f"{name} (its text cannot be had)"
     return f"{name}: {text}" if text else name

@@ -27,7 +27,10 @@ def real(name: str, value: Any) -> float:
         return value
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise TypeError(f"{name} must be a real number, not {describe(value)}")
-    number: float = int(value) if isinstance(value, numbers.Integral) else float(value)
+    try:
+        number: float = int(value) if isinstance(value, numbers.Integral) else float(value)
+    except OverflowError:
+        raise ValueError(f"{name} is too large for a float: {describe(value)}") from None
     if number != number:
         raise ValueError(f"{name} must not be NaN")
     return number
@@ -49,6 +52,15 @@ def seconds(name: str, value: object, *, zero: bool = True) -> float:
     if duration < 0 or (duration == 0 and not zero):
         raise ValueError(f"{name} must be {'at least' if zero else 'greater than'} 0, not {describe(value)}")
     return duration
+
+
+def share(name: str, value: object, *, most: float = math.inf) -> float:
+    """Return a finite real number from 0 to ``most``."""
+    number = real(name, value)
+    if not 0 <= number <= most or number == math.inf:
+        bounds = f"from 0 to {most:g}" if most < math.inf else "at least 0 and finite"
+        raise ValueError(f"{name} must be {bounds}, not {describe(value)}")
+    return number
 
 
 def count(name: str, value: object, *, least: int = 0) -> int:

@@ -29,10 +29,13 @@ class JobOptions(TypedDict, total=False):
     limits: str | Iterable[str] | None
 
 
+DEFAULTS: Options = None  # type: ignore[assignment]  # made below, and asked for by the first of them
+
+
 class Options:
     """Checked options; immutable, and one object for any number of jobs, so a plain job pays for none of them."""
 
-    __slots__ = ("context", "delay", "id", "limits", "name", "priority", "retry")
+    __slots__ = ("context", "delay", "id", "lasting", "limits", "name", "priority", "retry")
 
     def __init__(
         self,
@@ -54,6 +57,10 @@ class Options:
         self.context = _numbers.flag("context", context)
         self.retry = _checked_retry(retries, backoff, retry)
         self.limits = _checked_names(limits)
+        # What a job keeps: if nothing in here outlasts the submission, the defaults, so that a million jobs with a
+        # delay of their own do not keep a million of these.
+        plain = self.id is None and self.name is None and self.retry is None and not self.limits
+        self.lasting: Options = DEFAULTS if plain and DEFAULTS is not None else self
 
 
 def _checked_names(limits: object) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ notes, telling the watchers of ``concurrent.futures.wait``, and cleaning up afte
 
 from __future__ import annotations
 
+import functools
 import inspect
 import logging
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -24,12 +25,16 @@ def check_task(fn: object) -> None:
     """Refuse what is not callable, and coroutine functions in any wrapping."""
     if not callable(fn):
         raise TypeError(f"the task must be callable, not {_numbers.describe(fn)}")
-    inner = fn
-    while hasattr(inner, "func") and callable(inner.func):  # functools.partial
+    inner: Any = fn
+    while isinstance(inner, functools.partial):
         inner = inner.func
     # A callable object is known by its class's method; callable() has been asked already.
     method = getattr(type(inner), "__call__", None)  # noqa: B004 -- not a test of callability
-    if inspect.iscoroutinefunction(inner) or inspect.iscoroutinefunction(method):
+    try:
+        asynchronous = inspect.iscoroutinefunction(inner) or inspect.iscoroutinefunction(method)
+    except Exception:  # an attribute hook of the caller's
+        return
+    if asynchronous:
         refuse_coroutine(inner)
 
 
@@ -40,11 +45,11 @@ def refuse_coroutine(fn: object) -> NoReturn:
 
 def attempt_failed(runtime: Ending, job: Job[Any], error: BaseException) -> None:
     """Retry, stop or fail a job whose attempt raised."""
-    trace = error.__traceback__
+    trace = _log.traceback_of(error)
     while trace is not None and trace.tb_frame.f_code is not _worker.run_task.__code__:
         trace = trace.tb_next
     if trace is not None:
-        error.__traceback__ = trace.tb_next  # as the task left it, without the worker's own frames
+        BaseException.with_traceback(error, trace.tb_next)  # as the task left it, without the worker's own frames
     if isinstance(error, JobStoppedError) and job.cancel_requested:
         runtime.stop(job)
         return

@@ -15,7 +15,7 @@ import operator
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
-from threadsched import _numbers
+from threadsched import _locks, _numbers
 
 if TYPE_CHECKING:
     from threadsched._job import Job
@@ -70,7 +70,7 @@ class OldestDuePolicy:
 class BeforeRaisedError(Exception):
     """Carries what a ``before`` raised during a push out of the heap to the submission; never leaves the package."""
 
-    def __init__(self, error: Exception) -> None:
+    def __init__(self, error: BaseException) -> None:
         super().__init__(error)
         self.error = error
 
@@ -96,7 +96,7 @@ class Ranking:
         if isinstance(policy, type):
             raise TypeError(f"policy must be an instance, not the class itself: write {policy.__name__}()")
         self.policy = policy
-        self.faults: list[Exception] = []
+        self.faults: list[BaseException] = []
         self.in_before = False
         self.comparing = False
         self._shape: dict[None, object] = {}
@@ -117,7 +117,7 @@ class Ranking:
 
     def _checked_key(self, job: Job[Any]) -> object:
         key = self.policy.key(job)  # type: ignore[union-attr]  # looked at in __init__
-        if type(key) is tuple:
+        if isinstance(key, tuple):
             shape: object = tuple([self._kind(part, key) for part in key])
             key = tuple([_plain(part) for part in key])
         else:
@@ -142,6 +142,11 @@ class Ranking:
             raise ValueError(f"{self._name()} returned {_numbers.describe(key)}: NaN has no place in an order")
         return str if isinstance(part, str) else float
 
+    def refuse_in_before(self) -> None:
+        """Raise if it is the policy itself that calls the scheduler, from inside a comparison. Lock held."""
+        if self.in_before:
+            raise RuntimeError("a policy's before() must not call the scheduler")
+
     def _name(self) -> str:
         return f"{type(self.policy).__name__}.key"
 
@@ -151,10 +156,9 @@ class Ranking:
 
 def _plain(part: Any) -> Any:
     """Turn an instance of a subclass (an IntEnum, say) into its plain base, whose comparison is C code."""
-    for base in (int, float, str):
-        if isinstance(part, base):
-            return part if type(part) is base else base(part)
-    return part
+    if isinstance(part, str):
+        return str.__str__(part)
+    return int.__int__(part) if isinstance(part, int) else float.__float__(part)
 
 
 class Ranked:
@@ -178,8 +182,10 @@ class Ranked:
             if a._seq < b._seq:
                 return not bool(ranking.policy.before(b, a))  # type: ignore[union-attr]
             return bool(ranking.policy.before(a, b))  # type: ignore[union-attr]
-        except Exception as error:
-            ranking.faults.append(error.with_traceback(None))
+        except BaseException as error:
+            if isinstance(error, KeyboardInterrupt) and _locks.on_main_thread():
+                raise  # Ctrl-C, which merely struck here
+            ranking.faults.append(BaseException.with_traceback(error, None))
             return a._seq < b._seq
         finally:
             ranking.in_before = False

@@ -27,38 +27,40 @@ class Pool(Ending):
         if not replacing and (self.core.closed or self.broken is not None):
             self._refuse()
         failure: BaseException | None = None
-        while failure is None:
+        for number in range(self.width):
             with self.lock:
-                missing = [number for number in range(self.width) if number not in self.launched]
-                if not missing:
-                    self.manned, self.lost = True, 0
-                    break
-                number = missing[0]
+                if number in self.launched or (self.core.closed and not self.core.pending):
+                    continue  # it is there, or would leave at once
                 self.launched.add(number)
             try:
                 worker = Worker(cast("Runtime", self), number)
                 _locks.start_thread(worker.main, (), worker.name)
             except BaseException as error:
+                failure = error
                 with self.lock:
                     if number not in self.workers:
                         self.launched.discard(number)
-                        self.lost = len(missing)
-                    self.manned = False
-                failure = error
+                break
         _exit.cover_child_process(self)
-        if failure is None:
-            return
         with self.lock:
-            alive = len(self.launched)
+            alive, before = len(self.launched), self.lost
+            self.lost = 0 if failure is None else self.width - alive
+            self.manned = failure is None
+        if failure is not None:
+            self._cannot_start(failure, alive, told=self.lost == before)
+
+    def _cannot_start(self, failure: BaseException, alive: int, *, told: bool) -> None:
+        """Go on with the workers there are, and say so once; with none, end what is queued and raise."""
         if not alive:
             self._fail_pending("no worker could be started", failure)
         if not alive or not isinstance(failure, Exception):
             raise failure
-        _log.report(
-            logging.WARNING,
-            "scheduler %r runs with %d of %d workers, for a thread could not be started: %s",
-            self.name, alive, self.width, _log.describe_error(failure),
-        )  # fmt: skip
+        if not told:
+            _log.report(
+                logging.WARNING,
+                "scheduler %r runs with %d of %d workers, for a thread could not be started: %s",
+                self.name, alive, self.width, _log.describe_error(failure),
+            )  # fmt: skip
 
     def arrive(self, worker: Worker) -> bool:
         """Count a worker in; False if its number is taken or its pool is not here any more."""

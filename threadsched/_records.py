@@ -94,7 +94,7 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class ShutdownReport:
-    """What a shutdown left behind; true when nothing is pending and nothing runs."""
+    """How the jobs of a scheduler ended, since it was made, and what its shutdown left; true when that is nothing."""
 
     done: int
     failed: int

@@ -53,11 +53,9 @@ class Retry:
     ) -> None:
         self.retries = _numbers.count("retries", retries)
         self.backoff = _numbers.seconds("backoff", backoff)
-        self.factor = _numbers.seconds("factor", factor)
+        self.factor = _numbers.share("factor", factor)
         self.max_backoff = LONGEST_PAUSE if max_backoff is None else _numbers.seconds("max_backoff", max_backoff)
-        self.jitter = _numbers.seconds("jitter", jitter)
-        if self.jitter > 1:
-            raise ValueError(f"jitter must be from 0 to 1, not {_numbers.describe(jitter)}")
+        self.jitter = _numbers.share("jitter", jitter, most=1.0)
         kinds: tuple[Any, ...] = on if isinstance(on, tuple) else (on,)
         for kind in kinds:
             if not (isinstance(kind, type) and issubclass(kind, BaseException)):

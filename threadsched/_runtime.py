@@ -13,13 +13,13 @@ from types import FunctionType
 from typing import Any
 
 from threadsched import _inspect, _locks, _outcome
-from threadsched._job import Job
+from threadsched._job import DELAYED, Job
 from threadsched._locks import step_aside
 from threadsched._options import Options
 from threadsched._policy import BeforeRaisedError, OrderingPolicy, Ranking
 from threadsched._pool import Pool
 from threadsched._records import JobInfo, Reason
-from threadsched._worker import CLEAR, CONDITION, IDLE, LEAVE, OUTBOX, TELL, WATCH, Worker
+from threadsched._worker import AGAIN, CLEAR, CONDITION, IDLE, LEAVE, OUTBOX, TELL, WATCH, Worker
 
 copy_context = contextvars.copy_context
 
@@ -54,12 +54,14 @@ class Runtime(Pool):
                 seq = 0
             else:
                 with self.lock:
+                    ranking.refuse_in_before()
                     seq = job._seq = next(core.numbers)  # a policy of the user's may look at job.seq
             job._key = ranking.key_of(job)
             if self.mark is not None:
                 step_aside(self)
             self.mark = job
             with self.lock:
+                outer = core.entering
                 try:
                     if core.closed or self.broken is not None:
                         self._refuse()
@@ -77,10 +79,10 @@ class Runtime(Pool):
                         self._wake_locked()
                     # Linearization point of a submission: all before can be undone, nothing comes after.
                     core.pending[seq] = job
-                    core.entering = None
+                    core.entering = outer
                     return job
                 except BaseException as error:
-                    self._undo_locked(job, options.id)
+                    self._undo_locked(job, outer)
                     if isinstance(error, BeforeRaisedError):
                         raise error.error from None
                     raise
@@ -88,10 +90,15 @@ class Runtime(Pool):
                     if self.mark is job:
                         self.mark = None
 
-    def _undo_locked(self, job: Job[Any], id: str | None) -> None:
-        """Leave nothing behind of a submission that was broken off: its heap entry is dead, its id free again."""
-        core = self.core
-        core.entering = None
+    def _undo_locked(self, job: Job[Any], outer: Job[Any] | None) -> None:
+        """Leave nothing behind of a submission that was broken off: its queue entry is dead, its id free again."""
+        core, id = self.core, job._options.id
+        entered = core.entering is job
+        core.entering = outer
+        if entered and job._seq not in core.pending:
+            core.waiting.pop(job._seq, None)
+            if job._place is DELAYED:
+                core.delayed.untidy = True  # a dead entry that nobody counted
         if id is not None and core.named.get(id) is job and getattr(job, "_seq", None) not in core.pending:
             core.named.pop(id, None)
 
@@ -99,17 +106,16 @@ class Runtime(Pool):
         """Order pending and future jobs by another policy; keys are computed outside the lock, then all at once."""
         ranking = Ranking(policy)
         keys: dict[int, object] = {}
-        missing: list[Job[Any]] = []
-        while True:
+        missing: list[Job[Any]] | None = []
+        while missing is not None:
             # Each round is for what was submitted during the one before, so the rounds shrink.
             for job in missing:
                 keys[job._seq] = ranking.key_of(job)
             with self.lock:
+                self.core.ranking.refuse_in_before()
                 missing = self.core.rerank(ranking, keys)
-                if not missing:
+                if missing is None:
                     self._settled_locked()
-            if not missing:
-                break
         self.log_faults()
 
     def turn(self, worker: Worker, settled: Job[Any] | None, result: object, name: str, now: float) -> Job[Any] | None:
@@ -126,6 +132,7 @@ class Runtime(Pool):
             try:
                 worker.job = None
                 self.last_reading = now
+                core.entering = None  # heals what an interrupted submission may have left
                 if settled is not None:
                     attached = settled._attached
                     if attached is None:
@@ -153,6 +160,10 @@ class Runtime(Pool):
                     if self.turn_waiters:
                         _locks.release_all(self.turn_waiters)
                     return job
+                if settled is not None:
+                    self._settled_locked(resting=True)
+                    worker.order = AGAIN
+                    return None
                 self._rest_locked(worker, now)
                 return None
             finally:
@@ -210,6 +221,7 @@ class Runtime(Pool):
         """
         now = self.read_clock()
         with self.lock:
+            self.core.ranking.refuse_in_before()
             if drain == "due" and self.core.drain == "all":
                 self.due_until = now  # what was due by now still runs
             self.core.close(drain)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import concurrent.futures
 import os
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from types import TracebackType
 from typing import Any, Literal, NoReturn, ParamSpec, TypeVar, Unpack
 
@@ -74,19 +74,15 @@ class Scheduler(concurrent.futures.Executor):
         initargs: tuple[Any, ...] = (),
         exit_timeout: Seconds = 10.0,
     ) -> None:
-        if queue not in STRUCTURES:
-            raise ValueError(f"queue must be 'lazy' or 'indexed', not {_numbers.describe(queue)}")
-        if clock is not None and not callable(getattr(clock, "now", None)):
-            raise TypeError(f"clock must have a method now(), which {_numbers.describe(clock)} has not")
         for what, hook in (("on_error", on_error), ("initializer", initializer)):
             if hook is not None and not callable(hook):
                 raise TypeError(f"{what} must be a callable, not {_numbers.describe(hook)}")
         self._runtime = Runtime(
             width=_default_workers() if workers is None else _numbers.count("workers", workers, least=1),
             ranking=Ranking(PriorityPolicy() if policy is None else policy),
-            clock=MonotonicClock() if clock is None else clock,
+            clock=MonotonicClock() if clock is None else checked_clock(clock),
             name=_numbers.text("name", name),
-            queue=queue,
+            queue=checked_word("queue", queue, STRUCTURES),
             limits=checked_limits(limits),
             history=_numbers.count("history", history),
             on_error=on_error,
@@ -161,7 +157,10 @@ class Scheduler(concurrent.futures.Executor):
         return runtime.cancel_batch(jobs)
 
     def status_of(self, job_id: int | str) -> JobStatus | None:
-        """Return the status of a live or remembered job; None if it is not known. O(1)."""
+        """Return the status of a live or remembered job; None if it is not known.
+
+        Cost: O(1) for a live job and for an id of the user's; O(history) for the number of one that has ended.
+        """
         known = checked_id(job_id)
         with self._runtime.lock:
             return self._runtime.core.status_of(known)
@@ -235,10 +234,9 @@ class Scheduler(concurrent.futures.Executor):
         May be called again, from several threads and with a sharper mode. With ``wait=False`` it is safe in a signal
         handler and in a finalizer.
         """
-        if drain not in DRAINS:
-            raise ValueError(f"drain must be 'all', 'due' or 'none', not {_numbers.describe(drain)}")
+        mode = checked_word("drain", drain, DRAINS)
         limit = None if timeout is None else _numbers.seconds("timeout", timeout)
-        return _exit.shutdown(self._runtime, wait=wait, drain="none" if cancel_futures else drain, timeout=limit)
+        return _exit.shutdown(self._runtime, wait=wait, drain="none" if cancel_futures else mode, timeout=limit)
 
     def __enter__(self) -> Scheduler:
         return self
@@ -315,7 +313,22 @@ def _bind(initializer: Callable[..., object], initargs: tuple[Any, ...]) -> Call
     return call
 
 
+def checked_clock(clock: Clock) -> Clock:
+    """Refuse what has no ``now()``."""
+    if not callable(getattr(clock, "now", None)):
+        raise TypeError(f"clock must have a method now(), which {_numbers.describe(clock)} has not")
+    return clock
+
+
+def checked_word(name: str, value: object, words: Collection[str]) -> str:
+    """Refuse what is not one of the words."""
+    if not isinstance(value, str) or value not in words:
+        raise ValueError(f"{name} must be {' or '.join(map(repr, words))}, not {_numbers.describe(value)}")
+    return value
+
+
 def checked_id(job_id: object) -> int | str:
+    """Refuse what cannot be a job's id."""
     if type(job_id) is int or type(job_id) is str:
         return job_id
     if isinstance(job_id, str):

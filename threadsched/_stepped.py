@@ -8,14 +8,16 @@ from typing import Any, NamedTuple, ParamSpec, TypeVar, Unpack
 
 from threadsched import _exit, _inspect, _numbers, _worker
 from threadsched._clock import Clock
+from threadsched._core import DRAINS
 from threadsched._fake_clock import FakeClock
+from threadsched._heap import STRUCTURES
 from threadsched._job import Job
 from threadsched._limits import Limit, LimitInfo, checked_limits
 from threadsched._options import DEFAULTS, JobOptions, Seconds, make_options
 from threadsched._policy import OrderingPolicy, PriorityPolicy, Ranking
 from threadsched._records import JobStatus, ShutdownReport, Stats
 from threadsched._runtime import Runtime
-from threadsched._scheduler import Submitter, checked_id
+from threadsched._scheduler import Submitter, checked_clock, checked_id, checked_word
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -59,16 +61,16 @@ class StepScheduler(concurrent.futures.Executor):
         limits: Mapping[str, Limit] | None = None,
         history: int = 1000,
     ) -> None:
-        self.clock: Clock = FakeClock() if clock is None else clock
+        self.clock: Clock = FakeClock() if clock is None else checked_clock(clock)
         width = _numbers.count("workers", workers, least=1)
         ranking = Ranking(PriorityPolicy() if policy is None else policy)
         self._runtime = Runtime(
             width=width,
             ranking=ranking,
             clock=self.clock,
-            queue=queue,
+            queue=checked_word("queue", queue, STRUCTURES),
             limits=checked_limits(limits),
-            history=history,
+            history=_numbers.count("history", history),
             stepped=True,
         )
         self._slots = [_worker.Worker(self._runtime, number) for number in range(width)]
@@ -120,7 +122,8 @@ class StepScheduler(concurrent.futures.Executor):
         self, wait: bool = True, *, cancel_futures: bool = False, drain: str = "all"
     ) -> ShutdownReport:
         """Close the door, and give up what ``drain`` says; what is left runs in further ticks."""
-        return _exit.shutdown(self._runtime, wait=False, drain="none" if cancel_futures else drain, timeout=None)
+        mode = "none" if cancel_futures else checked_word("drain", drain, DRAINS)
+        return _exit.shutdown(self._runtime, wait=False, drain=mode, timeout=None)
 
     def tick(self) -> list[Ran]:
         """Promote what is due, once, then run one ready job in each slot, in order; return what ran."""
@@ -159,15 +162,15 @@ class StepScheduler(concurrent.futures.Executor):
     def _run(self, slot: _worker.Worker, job: Job[Any]) -> None:
         runtime = self._runtime
         held = fn, args, kwargs, _ = job._fn, job._args, job._kwargs, job._context
+        outcome: BaseException | None = None
         with _worker.on_slot(slot, job):
             try:
                 result = _worker.run_task(fn, args, kwargs, _worker.own_context(job))
             except BaseException as error:  # as on a worker: that job's failure alone
-                outcome: BaseException | None = error
-            else:
-                outcome = None
+                outcome = error
         if outcome is None:
             runtime.finish(job, result, job.name)
         else:
             runtime.attempt_failed(job, outcome)
-        del held
+        # The error's traceback knows this frame: what it keeps would be kept for as long as the error.
+        del held, fn, args, kwargs, outcome, job

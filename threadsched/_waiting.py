@@ -96,9 +96,10 @@ class Waiting(Shared):
 
     def sleep_as_watch(self, worker: Worker) -> None:
         """Sleep as the leader until the watched job is due or somebody wakes us."""
-        due = worker.due
-        timeout = None if self.virtual or due is None else due - self.read_clock()
-        if sleep_on(worker.token, timeout):
+        # The clock is read again, after the registration: a virtual one may have been moved since the turn began,
+        # when nobody was there to be woken.
+        timeout = None if worker.due is None else worker.due - self.read_clock()
+        if sleep_on(worker.token, None if self.virtual and timeout is not None and timeout > 0 else timeout):
             return
         with self.lock:
             try:
@@ -113,11 +114,10 @@ class Waiting(Shared):
         worker = current_worker()
         if worker is None or worker.job is not job:
             raise RuntimeError(f"{job!r} can sleep inside its own task only")
+        if self.stepped and self.virtual:
+            raise RuntimeError(f"{job!r} cannot sleep in a stepped scheduler: nobody could move its clock meanwhile")
         until = self.read_clock() + seconds
         while not job.cancel_requested:
-            left = until - self.read_clock()
-            if left <= 0:
-                return True
             token = make_token()
             try:
                 with self.lock:
@@ -126,13 +126,18 @@ class Waiting(Shared):
                     self.sleepers[token] = until
                     if attached.stop:
                         return False
+                # Read after the registration, as in sleep_as_watch.
+                left = until - self.read_clock()
+                if left <= 0:
+                    return True
+                with self.lock:
                     if self.quiet_waiters and self._quiescent_locked(until - left):
                         _locks.release_all(self.quiet_waiters)
                 sleep_on(token, None if self.virtual else left)
             finally:
                 with self.lock:
                     self.sleepers.pop(token, None)
-                    attached.sleeper = None
+                    job._attach().sleeper = None
         return False
 
     def _quiescent_locked(self, now: float) -> bool:
@@ -141,7 +146,7 @@ class Waiting(Shared):
         due = self.core.next_due()
         return (
             asleep >= len(self.launched)
-            and not len(self.core.ready)
+            and (self.core.halted or not len(self.core.ready))
             and (due is None or due > now)
             and not self.core.outbox
             and all(until > now for until in self.sleepers.values())

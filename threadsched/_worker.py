@@ -33,6 +33,8 @@ CONDITION = "condition"
 """The settled job is watched by ``wait``: settle it under its condition, then come again."""
 CLEAR = "clear"
 """A shutdown left jobs to give up: help with that, then come again."""
+AGAIN = "again"
+"""Let go of the settled job and come again: who is asleep must hold nothing, for a finalizer may run then."""
 OUTBOX = "outbox"
 """Cancelled jobs have watchers that were not told yet: tell them, then come again."""
 LEAVE = "leave"
@@ -133,8 +135,8 @@ class Worker:
             try:
                 result = run_task(fn, args, kwargs, own_context(job) if context is not None else Context())
             except BaseException as error:  # a task may raise anything; it is that job's failure and nobody else's
-                result = None
                 runtime.attempt_failed(job, error)
+                fn = args = kwargs = context = result = None  # nothing is settled that would drop them under the lock
             else:
                 settled = job
                 name = fn.__qualname__ if type(fn) is FunctionType else task_name(fn)
@@ -186,5 +188,5 @@ def call_hook(what: str, hook: Any, *args: object) -> None:
         hook(*args)
     except BaseException as error:
         _log.report(logging.ERROR, "%s raised %s", what, _log.describe_error(error), error=error)
-        if isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
+        if isinstance(error, KeyboardInterrupt) and _locks.on_main_thread():
             raise  # Ctrl-C, which merely struck here
