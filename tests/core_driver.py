@@ -53,11 +53,16 @@ class Driver:
             job._attach().rules = rules
         seq = job._seq = next(core.numbers)
         job._key = core.ranking.key_of(job)
-        if job._options.id is not None:
-            core.reserve(job, job._options.id)
-        self.new_head = core.enter(job, seq)
-        core.pending[seq] = job
-        core.entering = None
+        outer = core.entering
+        try:
+            if job._options.id is not None:
+                core.reserve(job, job._options.id)
+            self.new_head = core.enter(job, seq)
+            core.pending[seq] = job
+            core.entering = outer
+        except BaseException:
+            core.withdraw(job, outer)
+            raise
         return job
 
     def promote(self, now: float | None = None) -> int:

@@ -179,7 +179,6 @@ def cancel_many(scene: Scene) -> None:
 
 
 def close_due(scene: Scene) -> None:
-    scene.driver.promote()
     scene.driver.core.close("due")
 
 

@@ -169,6 +169,20 @@ class Core:
         self.delayed.push((job._run_at, seq))
         return self._heads_delayed(seq)
 
+    def withdraw(self, job: Job[Any], outer: Job[Any] | None) -> None:
+        """Leave nothing behind of a submission that was broken off: its queue entry is dead, its id free again."""
+        entered = self.entering is job
+        self.entering = outer
+        if getattr(job, "_seq", None) in self.pending:
+            return  # the interrupt came after the acceptance
+        if entered:
+            self.waiting.pop(job._seq, None)
+            if job._place is DELAYED:
+                self.delayed.untidy = True  # a dead entry that nobody counted
+        id = job._options.id
+        if id is not None and self.named.get(id) is job:
+            self.named.pop(id, None)
+
     def _admitted(self, job: Job[Any]) -> bool:
         for rule in job._attached.rules if job._attached is not None else ():
             if not rule.admits(job):
@@ -512,6 +526,7 @@ class Core:
             return missing
         ready = self.queue_type(ranking)
         ready.rebuild(lambda: [(keys[job._seq], job._seq) for job in jobs if job._place is READY])
+        ready.shut()  # until the jobs have the keys that it knows them by
         # No call from this look to the last store: a submission from a handler came before, and is seen, or comes
         # after, and finds the new ranking with its queue.
         if self.latest != latest:
@@ -526,8 +541,10 @@ class Core:
                 job._key = keys[job._seq]
             raise
         finally:
-            for keeper in self.keepers:
-                keeper.repair()
+            ready.push = ready.resting_push  # no call: whatever strikes from here on, the door is open
+        ready.open()
+        for keeper in self.keepers:
+            keeper.repair()
         return None
 
     # ---------------------------------------------------------------- history
@@ -623,10 +640,9 @@ def check_invariants(core: Core) -> None:
         require(job._seq == seq, f"{job!r} stands under the number {seq}")
         require(job.status is JobStatus.RUNNING, f"{job!r} is in the running map")
     for id, job in core.named.items():
-        require(
-            (core.pending.get(job._seq) or core.running.get(job._seq)) is job,
-            f"the id {id!r} belongs to a job that is not live",
-        )
+        holder = core.pending.get(job._seq) or core.running.get(job._seq)
+        # An interrupt may have left the name of a job that has ended; reserve() takes it from it.
+        require(holder is job or job.done(), f"the id {id!r} belongs to a job that is not live")
     for queue, place in ((core.delayed, DELAYED), (core.ready, READY)):
         if queue.untidy:
             continue  # will be rebuilt before anybody looks

@@ -51,8 +51,8 @@ class LazyQueue:
         self._inbox: list[Entry] = []
         self._ranking = ranking
         guarded = self.indexed or (ranking is not None and ranking.comparing)
-        self._resting_push: Callable[[Entry], None] = self._guarded_push if guarded else self._insert
-        self.push: Callable[[Entry], None] = self._resting_push
+        self.resting_push: Callable[[Entry], None] = self._guarded_push if guarded else self._insert
+        self.push: Callable[[Entry], None] = self.resting_push
         self.pop: Callable[[], Entry | None] = self._guarded_pop if guarded else self._take
 
     def __len__(self) -> int:
@@ -82,7 +82,7 @@ class LazyQueue:
 
     def keep(self, alive: Container[int]) -> int:
         """Drop every entry whose seq is not in ``alive`` (a dict or set of ints); return how many. O(n)."""
-        if self.push is not self._resting_push:
+        if self.push is not self.resting_push:
             return 0  # somebody further down this stack is inside: another time
         dropped: int = self._guarded(self._filter, alive)
         return dropped
@@ -97,7 +97,7 @@ class LazyQueue:
                 self._fill(make_entries())
                 self.untidy = False
             finally:
-                self.push = self._resting_push
+                self.push = self.resting_push
             if not self._inbox:
                 return  # else somebody submitted on this thread meanwhile: the map has that job too, read it again
 
@@ -133,6 +133,21 @@ class LazyQueue:
 
     # ---------------------------------------------------------------- the guard
 
+    def shut(self) -> None:
+        """Let nobody who breaks in touch the structure: pushes wait in the inbox, discards leave the dead.
+
+        Whatever breaks off the caller before ``open`` is done, the structure is untidy.
+        """
+        self.untidy = True
+        self.push = self._divert
+
+    def open(self) -> None:
+        """Take in what came meanwhile."""
+        self.push = self.resting_push
+        while self._inbox:
+            self.resting_push(self._inbox.pop())
+        self.untidy = False
+
     def _guarded_push(self, entry: Entry) -> None:
         ranking = self._ranking
         known = len(ranking.faults) if ranking is not None else 0
@@ -155,9 +170,9 @@ class LazyQueue:
             self.untidy = True
             raise
         finally:
-            self.push = self._resting_push
+            self.push = self.resting_push
         while self._inbox:  # came between the last look and the line above
-            self._resting_push(self._inbox.pop())
+            self.resting_push(self._inbox.pop())
         return answer
 
     def _divert(self, entry: Entry) -> None:
@@ -180,10 +195,20 @@ class IndexedQueue(LazyQueue):
         return not any(b < a for a, b in itertools.pairwise(self.heap))
 
     def discard(self, entry: Entry) -> bool:
-        """Remove an entry at once, O(log n); False if somebody further down this stack is inside: it stays, dead."""
-        if self.push is not self._resting_push:
+        """Take an entry out at once, O(log n).
+
+        False if somebody further down this stack is inside, and it stays, dead, or has it in hand already.
+        """
+        if self.push is not self.resting_push:
             return False
-        self._guarded(self.heap.discard, entry)
+        taken: bool = self._guarded(self._remove, entry)
+        return taken
+
+    def _remove(self, entry: Entry) -> bool:
+        try:
+            self.heap.remove(entry)
+        except ValueError:
+            return False
         return True
 
     def _insert(self, entry: Entry) -> None:

@@ -56,9 +56,11 @@ def seconds(name: str, value: object, *, zero: bool = True) -> float:
 
 def share(name: str, value: object, *, most: float = math.inf) -> float:
     """Return a finite real number from 0 to ``most``."""
-    number = real(name, value)
-    if not 0 <= number <= most or number == math.inf:
-        bounds = f"from 0 to {most:g}" if most < math.inf else "at least 0 and finite"
+    number = real(name, value) if value == value else math.nan
+    if not math.isfinite(number):
+        raise ValueError(f"{name} must be finite, not {describe(value)}")
+    if not 0 <= number <= most:
+        bounds = f"from 0 to {most:g}" if most < math.inf else "at least 0"
         raise ValueError(f"{name} must be {bounds}, not {describe(value)}")
     return number
 

@@ -13,7 +13,7 @@ from types import FunctionType
 from typing import Any
 
 from threadsched import _inspect, _locks, _outcome
-from threadsched._job import DELAYED, Job
+from threadsched._job import Job
 from threadsched._locks import step_aside
 from threadsched._options import Options
 from threadsched._policy import BeforeRaisedError, OrderingPolicy, Ranking
@@ -82,25 +82,13 @@ class Runtime(Pool):
                     core.entering = outer
                     return job
                 except BaseException as error:
-                    self._undo_locked(job, outer)
+                    core.withdraw(job, outer)
                     if isinstance(error, BeforeRaisedError):
                         raise error.error from None
                     raise
                 finally:
                     if self.mark is job:
                         self.mark = None
-
-    def _undo_locked(self, job: Job[Any], outer: Job[Any] | None) -> None:
-        """Leave nothing behind of a submission that was broken off: its queue entry is dead, its id free again."""
-        core, id = self.core, job._options.id
-        entered = core.entering is job
-        core.entering = outer
-        if entered and job._seq not in core.pending:
-            core.waiting.pop(job._seq, None)
-            if job._place is DELAYED:
-                core.delayed.untidy = True  # a dead entry that nobody counted
-        if id is not None and core.named.get(id) is job and getattr(job, "_seq", None) not in core.pending:
-            core.named.pop(id, None)
 
     def set_policy(self, policy: OrderingPolicy) -> None:
         """Order pending and future jobs by another policy; keys are computed outside the lock, then all at once."""

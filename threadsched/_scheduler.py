@@ -323,7 +323,8 @@ def checked_clock(clock: Clock) -> Clock:
 def checked_word(name: str, value: object, words: Collection[str]) -> str:
     """Refuse what is not one of the words."""
     if not isinstance(value, str) or value not in words:
-        raise ValueError(f"{name} must be {' or '.join(map(repr, words))}, not {_numbers.describe(value)}")
+        *most, last = map(repr, words)
+        raise ValueError(f"{name} must be {', '.join(most)} or {last}, not {_numbers.describe(value)}")
     return value
 
 

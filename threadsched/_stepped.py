@@ -139,6 +139,7 @@ class StepScheduler(concurrent.futures.Executor):
                 break
             self._run(slot, job)
             ran.append(Ran(slot.number, job.id, job.status))
+            job = None  # see _run
         runtime.log_faults()
         return ran
 

@@ -114,7 +114,7 @@ class Waiting(Shared):
         worker = current_worker()
         if worker is None or worker.job is not job:
             raise RuntimeError(f"{job!r} can sleep inside its own task only")
-        if self.stepped and self.virtual:
+        if self.stepped and self.virtual and not job.cancel_requested:
             raise RuntimeError(f"{job!r} cannot sleep in a stepped scheduler: nobody could move its clock meanwhile")
         until = self.read_clock() + seconds
         while not job.cancel_requested:
