@@ -317,6 +317,7 @@ class Limits:
         self.inbox: deque[tuple[Callable[[Any], None], Any]] = deque()
         self.working = False
         self.untidy = False  # an exception broke a move off: rebuild before the next
+        self.ranking = core.ranking  # that of the lines; another in the core means the same
         self.now = -math.inf  # the latest reading that was handed in
 
     # ---------------------------------------------------------------- names
@@ -405,6 +406,7 @@ class Limits:
 
     def _rebuild(self) -> None:
         core = self.core
+        self.ranking = core.ranking
         self.inbox.clear()
         self.alarms.clear()
         for gate in self.gates.values():
@@ -461,8 +463,8 @@ class Limits:
     def work(self, now: float) -> None:
         """Empty the inbox, unless somebody further down this stack is at it."""
         self.now = max(self.now, now)
-        while (self.inbox or self.untidy) and not self.working:
-            if self.untidy:
+        while (self.inbox or self._stale()) and not self.working:
+            if self._stale():
                 self.repair()
                 continue
             self.working = True
@@ -479,7 +481,10 @@ class Limits:
 
     def _two_policies_met(self, error: BaseException) -> bool:
         """Whether a policy was swapped by code that broke into a move, which then compared keys of both."""
-        return self.untidy and isinstance(error, TypeError)
+        return self._stale() and isinstance(error, TypeError)
+
+    def _stale(self) -> bool:
+        return self.untidy or self.ranking is not self.core.ranking
 
     def _line_up(self, job: Job[Any]) -> None:
         """Give a held job its place in the line of its group."""
@@ -612,7 +617,7 @@ class Limits:
         """Check what stands at the top of this file against the core's maps."""
         core = self.core
         require(not self.working and not self.inbox, "the limits' inbox is not empty")
-        if self.untidy:
+        if self._stale():
             return  # will be rebuilt before anybody looks
         for gate in self.gates.values():
             self._audit_gate(gate, require)
