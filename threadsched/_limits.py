@@ -318,7 +318,7 @@ class Limits:
         self.working = False
         self.untidy = False  # an exception broke a move off: rebuild before the next
         self.ranking = core.ranking  # that of the lines; another in the core means the same
-        self.now = -math.inf  # the latest reading that was handed in
+        self.now = -math.inf  # the reading that the current call came with
 
     # ---------------------------------------------------------------- names
 
@@ -462,7 +462,9 @@ class Limits:
 
     def work(self, now: float) -> None:
         """Empty the inbox, unless somebody further down this stack is at it."""
-        self.now = max(self.now, now)
+        # Not the latest reading of all, which another worker may have had: who is sent by one reading and refused by an
+        # earlier one would be sent again, for ever.
+        self.now = now
         while (self.inbox or self._stale()) and not self.working:
             if self._stale():
                 self.repair()
