@@ -721,6 +721,54 @@ def test_clock_that_goes_back_never_makes_it_early():
     assert seen == [1, 0, 0, 1, 0, 0, 1]
 
 
+def test_late_reading_neither_starts_early_nor_spins():
+    """A worker that read the clock before another one did finds the window closed, and lets the others pass."""
+    stepped = StepScheduler(9, limits={"mail": Limit(rate=1)})
+    core, slots = stepped._runtime.core, stepped._slots
+    for _ in range(3):
+        stepped.options(limits="mail").submit(int)
+    core.promote(0.0)
+    first = core.claim(0.0, slots[0])
+    assert first is not None
+    assert core.claim(0.0, slots[1]) is None
+    core.promote(1.0)  # by a worker that was quicker
+    assert stepped.stats().ready == 1
+    assert core.claim(0.999, slots[1]) is None
+    assert core.alarm == 1.0
+    assert core.promote(1.0) == 0
+    second = core.claim(1.0, slots[1])
+    assert second is not None
+    for job in (first, second):
+        core.finish(job, None, "int", 1.0)
+    stepped.clock.advance(1)
+    stepped.check()
+
+
+def test_better_job_freed_by_another_limit_goes_before_those_sent():
+    """Two were sent for the room in one limit when a better one gets free of its other limit: it goes first."""
+    stepped = StepScheduler(9, limits={"one": Limit(1), "mail": Limit(rate=2)}, policy=FifoPolicy())
+    core = stepped._runtime.core
+    starts = Starts(stepped.clock)
+    inside = stepped.options(limits="one").submit(int)
+    assert inside.claim()
+    for _ in range(2):
+        stepped.options(limits="mail").submit(int)
+    stepped.tick()
+    stepped.options(limits=["one", "mail"]).submit(starts.task, "better")
+    for n in range(3):
+        stepped.options(limits="mail").submit(starts.task, n)
+    stepped.tick()
+    stepped.clock.advance(1)
+    core.promote(1.0)
+    assert stepped.stats().ready == 2
+    inside.set_result(None)
+    stepped.check()
+    stepped.tick()
+    assert starts.names == ["better", 0]
+    stepped.drain()
+    assert starts.names == ["better", 0, 1, 2]
+
+
 # ---------------------------------------------------------------- claim, cancel, explain
 
 

@@ -13,15 +13,16 @@ holds a part of what it needs, and two jobs cannot wait for each other.
 Without room the job is *held*: it leaves the ready queue for that of its group, which has the policy's order, and the
 group is *parked* at one gate that has no room. When room comes there, the first job of all groups parked at the gate is
 *sent* back into the ready queue, where it competes with everything else by the policy's order; whoever is popped first
-has the room. At most as many are out as the gate has room for, so a place that comes free moves one job, not all who
-wait: O(log n) in the held jobs. A group that turns out to be kept out by another of its gates is parked there instead
-and the next one is looked at; that can take as many steps as there are different sets of limits in use.
+has the room. Of those that the policy puts before a held job at most as many are out as the gate has room for, so a
+place that comes free moves one job, not all who wait: O(log n) in the held jobs. A group that turns out to be kept out
+by another of its gates is parked there instead and the next one is looked at; that can take as many steps as there are
+different sets of limits in use.
 
 Invariants, audited by ``check()``
 ----------------------------------
 - Who is inside a gate is a running attempt, or a thread that was written off and still runs.
-- A group with held jobs is parked at one gate, whose room is used up by those inside and those sent, or which has set
-  an alarm for the instant at which its rate lets the next one start.
+- A group with held jobs is parked at one gate, whose room is used up by those inside and those sent before it, or which
+  has set an alarm for the instant at which its rate lets the next one start.
 
 Breaking in
 -----------
@@ -140,7 +141,7 @@ class LimitInfo:
 class Gate:
     """One limit and those inside. Guarded by the scheduler's lock, like all in this file."""
 
-    __slots__ = ("alarm", "coming", "inside", "limit", "name", "number", "parked", "sent", "starts")
+    __slots__ = ("alarm", "coming", "inside", "last", "limit", "name", "number", "parked", "sent", "starts")
 
     def __init__(self, name: str, limit: Limit, number: int) -> None:
         self.name = name
@@ -158,6 +159,7 @@ class Gate:
         self.inside: dict[int, None] = {}  # seq of a running job, or the number of a Kept
         self.coming: dict[int, None] = {}  # of those inside: allowed, and not counted as started yet
         self.sent: dict[int, None] = {}  # seq of jobs in the ready queue that are to take the room there is
+        self.last: Entry | None = None  # not before any of those sent
         self.parked: list[tuple[Any, int, int, Group]] = []  # Heap of (key, seq, ticket, group): of the group's first
         self.alarm: float | None = None
 
@@ -183,10 +185,28 @@ class Gate:
         concurrency = self.limit.concurrency
         return concurrency is None or len(self.inside) + extra < concurrency
 
-    def can_send(self, now: float) -> bool:
-        """Say whether there is room for one more than those inside and those sent."""
+    def can_send(self, now: float, entry: Entry, pending: Mapping[int, Job[Any]]) -> bool:
+        """Say whether there is room for a held job beside those inside and those sent that the policy puts before it.
+
+        O(1), or O(sent) for one that comes from another gate and ranks before some who were sent.
+        """
         sent = len(self.sent)
-        return self.has_place(sent) and self.opens_at(len(self.coming) + sent) <= now
+        if self._takes(sent, now):
+            return True
+        if not sent or not self._takes(0, now) or self.last is None or self.last < entry:
+            return False
+        ahead = [seq for seq in list(self.sent) if (job := pending.get(seq)) is not None and (job._key, seq) < entry]
+        return self._takes(len(ahead), now)
+
+    def _takes(self, extra: int, now: float) -> bool:
+        return self.has_place(extra) and self.opens_at(len(self.coming) + extra) <= now
+
+    def send(self, job: Job[Any]) -> None:
+        """Take note that a job was sent."""
+        entry = (job._key, job._seq)
+        if not self.sent or self.last is None or self.last < entry:
+            self.last = entry
+        self.sent[job._seq] = None
 
     def next_room_at(self, now: float) -> float | None:
         """Return from when the rate allows a start, or None if it does."""
@@ -506,9 +526,9 @@ class Limits:
 
     def _find_place(self, group: Group) -> None:
         """Park a group at a gate without room; or send its first job while there is room in all."""
-        while group.first() is not None:
+        while (first := group.first()) is not None:
             for gate in group.gates:
-                if not gate.can_send(self.now):
+                if not gate.can_send(self.now, first, self.core.pending):
                     self._park(group, gate)
                     self._wind(gate)
                     return
@@ -528,10 +548,11 @@ class Limits:
                 heappop(parked)  # its first job is not here any more
                 self._park(group, gate)
                 continue
-            if not gate.can_send(self.now):
+            if not gate.can_send(self.now, first, self.core.pending):
                 break
             heappop(parked)
-            other = next((other for other in group.gates if not other.can_send(self.now)), None)
+            pending = self.core.pending
+            other = next((other for other in group.gates if not other.can_send(self.now, first, pending)), None)
             if other is None:
                 self._send(group)
             self._park(group, gate if other is None else other)
@@ -546,7 +567,7 @@ class Limits:
         if job is None:
             return
         for gate in group.gates:
-            gate.sent[job._seq] = None
+            gate.send(job)
         if not self.core.readmit(job):  # cancelled just now
             group._leave(job._seq)
 
