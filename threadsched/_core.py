@@ -17,10 +17,10 @@ no last reference to a user's object is dropped here: what a cancel takes from a
 from __future__ import annotations
 
 import itertools
-import math
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import CancelledError
+from math import inf
 from typing import Any, Protocol, TypeAlias
 
 from threadsched._errors import DuplicateJobError, InvariantError
@@ -122,7 +122,8 @@ class Core:
         self.waiting: dict[int, Job[Any]] = {}  # those of the pending that a rule holds back
         self.released = False  # since the runtime last looked, a rule let a job go: somebody must wake up
         self.readmitted = False  # likewise, straight into the ready queue
-        self.alarm = math.inf  # the instant at which the keepers want to be told
+        self.readmissions = 0
+        self.alarm = inf  # the instant at which the keepers want to be told
         # What is to be done outside the lock: a cancelled job whose watchers must still be told, or (job, reason) to
         # cancel a job for.
         self.outbox: deque[Any] = deque()
@@ -203,10 +204,18 @@ class Core:
 
     def readmit(self, job: Job[Any]) -> bool:
         """Put a job back into the ready queue that a rule held back at its claim; False if it does not wait."""
-        if self.waiting.pop(job._seq, None) is None:
-            return False
-        job._place = READY
-        self._push_ready(job._key, job._seq)
+        self.readmissions += 1
+        try:
+            if self.waiting.pop(job._seq, None) is None:
+                return False
+            job._place = READY
+            self._push_ready(job._key, job._seq)
+        except BaseException:
+            if self.pending.get(job._seq) is job:
+                self.waiting.pop(job._seq, None)
+                job._place = READY
+                self.ready.untidy = True
+            raise
         self.readmitted = True
         return True
 
@@ -291,6 +300,8 @@ class Core:
         return None
 
     def _may_start(self, job: Job[Any], now: float) -> bool:
+        if job._place is not READY:
+            return False  # held back already: a policy that was swapped meanwhile left a second entry
         for rule in job._attached.rules if job._attached is not None else ():
             if not rule.may_start(job, now):
                 self._hold(job)
@@ -328,6 +339,8 @@ class Core:
         if job is not None and job._state == "PENDING":
             self.running.pop(job._seq, None)
             self.pending[job._seq] = job
+            if job._place is WAITING:
+                self.waiting[job._seq] = job
 
     # ---------------------------------------------------------------- out
 
@@ -352,6 +365,8 @@ class Core:
             self.running[job._seq] = job
         elif job._state == "PENDING":
             self.pending[job._seq] = job
+            if job._place is WAITING:
+                self.waiting[job._seq] = job
             self.delayed.untidy = self.ready.untidy = True
 
     def _tell_rules(self, job: Job[Any], now: float) -> None:
@@ -470,21 +485,14 @@ class Core:
         return [(job._key, seq) for seq, job in list(self.pending.items()) if job._place is READY]
 
     def next_due(self) -> float | None:
-        """Return when the earliest delayed job is due or the keepers' alarm rings, or None."""
-        due = self._next_delayed()
-        if self.alarm == math.inf:
-            return due
-        return self.alarm if due is None else min(due, self.alarm)
-
-    def _next_delayed(self) -> float | None:
-        """Return when the earliest delayed job is due, or None; throws dead heads away."""
+        """Return when the earliest delayed job is due or the keepers' alarm rings, or None; throws dead heads away."""
         delayed, pending = self.delayed, self.pending
         if delayed.untidy:
             self.repair()
         while (first := delayed.first()) is not None:
             if first[1] in pending:
                 due: float = first[0]
-                return due
+                return due if due <= self.alarm else self.alarm
             try:
                 entry = delayed.pop()
                 if entry is not None and entry[1] in pending:
@@ -494,7 +502,7 @@ class Core:
             except BaseException:
                 delayed.untidy = True
                 raise
-        return None
+        return None if self.alarm == inf else self.alarm
 
     def close(self, drain: str) -> None:
         """Refuse newcomers, and sharpen what happens to the jobs that are pending; never the other way."""
@@ -517,7 +525,7 @@ class Core:
         lock) and calls again; or None when it is done. A trusted ranking needs no keys. A submission that computed its
         key before the change and arrives after it sees another ``ranking`` than it used, and computes it again.
         """
-        latest = self.latest
+        latest = self.latest, self.readmissions
         jobs = list(self.pending.values())
         if ranking.trusted:
             keys = {job._seq: ranking.key_of(job) for job in jobs}
@@ -529,7 +537,7 @@ class Core:
         ready.shut()  # until the jobs have the keys that it knows them by
         # No call from this look to the last store: a submission from a handler came before, and is seen, or comes
         # after, and finds the new ranking with its queue.
-        if self.latest != latest:
+        if (self.latest, self.readmissions) != latest:
             return []
         self.ranking = ranking
         self.ready = ready

@@ -152,12 +152,12 @@ class Gate:
     def reset(self) -> None:
         """Forget everything but the limit."""
         self.starts: deque[float] = deque(maxlen=self.limit.rate or 0)  # the latest, oldest first
+        self.inside: dict[int, None] = {}  # seq of a running job, or the number of a Kept
+        self.coming: dict[int, None] = {}  # of those inside: allowed, and not counted as started yet
         self.clear()
 
     def clear(self) -> None:
-        """Forget everything but the limit and the starts."""
-        self.inside: dict[int, None] = {}  # seq of a running job, or the number of a Kept
-        self.coming: dict[int, None] = {}  # of those inside: allowed, and not counted as started yet
+        """Forget who waits."""
         self.sent: dict[int, None] = {}  # seq of jobs in the ready queue that are to take the room there is
         self.last: Entry | None = None  # not before any of those sent
         self.parked: list[tuple[Any, int, int, Group]] = []  # Heap of (key, seq, ticket, group): of the group's first
@@ -254,7 +254,8 @@ class Group:
             gate.coming[seq] = None
             gate.inside[seq] = None
         for gate in self.gates:
-            if not gate.fits(now):
+            # A caller's claim of this very job may have broken in, been refused, and given the places back.
+            if seq not in gate.inside or not gate.fits(now):
                 self._leave(seq)
                 self.keeper.look_at(self.gates, now)  # it may have been sent for room that it found taken elsewhere
                 return False
@@ -270,6 +271,7 @@ class Group:
             self.keeper.inbox.append((self.keeper.tidy, self))
         for gate in self.gates:
             gate.inside[seq] = None
+            gate.sent.pop(seq, None)
             if gate.limit.rate is not None:
                 starts = gate.starts
                 # A clock that went back must not make the window shorter.
@@ -400,9 +402,10 @@ class Limits:
         group = self.group_of(job)
         if group is None:
             return
-        if group.held.pop(job._seq, None) is not None:
+        if job._seq in group.held:
             self.inbox.append((self.tidy, group))
             self.core.readmit(job)
+            group.held.pop(job._seq, None)
         for gate in group.gates:
             gate.sent.pop(job._seq, None)
         self.look_at(group.gates, now)
@@ -430,21 +433,30 @@ class Limits:
         self.inbox.clear()
         self.alarms.clear()
         for gate in self.gates.values():
-            gate.clear()
-        for kept in list(self.kept.values()):
-            for gate in kept.gates:
-                gate.inside[kept.number] = None
-        for seq, job in list(core.running.items()):
-            group = self.group_of(job)
-            for gate in () if group is None else group.gates:
-                gate.inside[seq] = None
+            self._recount(gate)
         for group in list(self.groups.values()):
-            held = {seq: job for seq, job in list(group.held.items()) if seq in core.waiting}
-            group.clear()
-            group.held = held
-            group.queue.rebuild(group.entries)
-            if held:
+            for seq in list(group.held):
+                if seq not in core.waiting:
+                    group.held.pop(seq, None)
+            queue = core.queue_type(core.ranking)
+            queue.rebuild(group.entries)
+            group.queue = queue
+            group.ticket = 0
+            if group.held:
                 self._park(group, group.gates[0])
+
+    def _recount(self, gate: Gate) -> None:
+        """Correct who is inside, without a moment at which a place looks free that is not; forget the rest."""
+        gate.clear()
+        for seq in list(self._running(gate)):
+            gate.inside[seq] = None
+        for kept in list(self.kept.values()):
+            if gate in kept.gates:
+                gate.inside[kept.number] = None
+        for seq in list(gate.inside):
+            if seq not in self.core.running and seq not in self.kept:
+                gate.inside.pop(seq, None)
+                gate.coming.pop(seq, None)
 
     # ---------------------------------------------------------------- written-off threads
 
@@ -563,13 +575,15 @@ class Limits:
     def _send(self, group: Group) -> None:
         """Put a group's first job back into the ready queue."""
         entry = group.queue.pop()
-        job = None if entry is None else group.held.pop(entry[1], None)
+        job = None if entry is None else group.held.get(entry[1])
         if job is None:
             return
         for gate in group.gates:
             gate.send(job)
         if not self.core.readmit(job):  # cancelled just now
-            group._leave(job._seq)
+            for gate in group.gates:
+                gate.sent.pop(job._seq, None)
+        group.held.pop(job._seq, None)  # last: broken off before, it is still in the line
 
     def _park(self, group: Group, gate: Gate) -> None:
         first = group.first()
@@ -674,7 +688,7 @@ class Limits:
             require(full or gate.sent or gate.alarm is not None, f"nothing will let go who waits for {name}")
 
     def _running(self, gate: Gate) -> Iterator[int]:
-        for seq, job in self.core.running.items():
+        for seq, job in list(self.core.running.items()):
             group = self.group_of(job)
             if group is not None and gate in group.gates:
                 yield seq

@@ -8,7 +8,6 @@ workers. The rules of the lock stand at the top of ``_shared``.
 from __future__ import annotations
 
 import contextvars
-import math
 from types import FunctionType
 from typing import Any
 
@@ -164,8 +163,8 @@ class Runtime(Pool):
         ready = len(core.ready)
         for _ in range(min(max(moved, 1), ready)):
             self._wake_locked()
-        if core.alarm < math.inf:
-            self._mind_alarm_locked()
+        if core.keepers:
+            self._mind_keepers_locked()
         if len(core.delayed) and not self.watch and self.idle:
             self._new_head_locked()
 

@@ -142,18 +142,19 @@ class Shared:
         if self.core.released:
             self.core.released = False
             self._new_head_locked()
-        if self.core.readmitted:
-            self.core.readmitted = False
-            if len(self.core.ready):
-                self._wake_locked()
-        if self.core.alarm < math.inf and (self.watch or not resting):
-            self._mind_alarm_locked()
+        if self.core.keepers:
+            self._mind_keepers_locked(resting)
         if self.idle_waiters and not self.core.pending and not self.core.running:
             _locks.release_all(self.idle_waiters)
 
-    def _mind_alarm_locked(self) -> None:
-        """See to it that somebody sleeps no longer than to the core's alarm, which may have been set just now."""
-        if not self.watch or self.core.alarm < self.watched:
+    def _mind_keepers_locked(self, resting: bool = False) -> None:
+        """Wake a worker for what the keepers let go, and see that somebody sleeps no longer than to their alarm."""
+        core = self.core
+        if core.readmitted:
+            core.readmitted = False
+            if len(core.ready):
+                self._wake_locked()
+        if core.alarm < (self.watched if self.watch else math.inf) and (self.watch or not resting):
             self._new_head_locked()
 
     def read_clock(self) -> float:
