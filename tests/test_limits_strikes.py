@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from tests import test_core_strikes as strikes
+from tests.support import sample
 from threadsched import FifoPolicy, Job, Limit
 from threadsched import _limits as limits_module
 from threadsched.testing import StepScheduler
@@ -139,8 +140,11 @@ def test_limits_survive_a_strike(queue: str, operation: str, strike: str, monkey
     """Wherever the strike falls inside the operation, no limit is exceeded, no place leaks and every job ends."""
     monkeypatch.setattr(strikes, "FILES", {limits_module.__file__})
     wrong: dict[str, str] = {}
-    at = 0
-    while True:
+    scene = Scene(queue)
+    counter = strikes.Striker(None, lambda: None)
+    counter.run(OPERATIONS[operation](scene))
+    assert counter.points, "no point was found"
+    for at in sample(range(counter.points), 8, f"{queue} {operation} {strike}"):
         scene = Scene(queue)
         call = OPERATIONS[operation](scene)
         striker = strikes.Striker(at, lambda scene=scene: STRIKES[strike](scene))  # type: ignore[misc]
@@ -150,12 +154,8 @@ def test_limits_survive_a_strike(queue: str, operation: str, strike: str, monkey
             assert strike == "Ctrl-C"
         except Exception as error:
             wrong.setdefault(striker.where, f"raised {error!r}")
-        if at >= striker.points:
-            break
         try:
             scene.settle(counted=strike != "Ctrl-C")
         except Exception as error:
             wrong.setdefault(striker.where, repr(error))
-        at += 1
-    assert at, "no point was found"
     assert not wrong

@@ -83,8 +83,12 @@ class Keeper(Protocol):
         """Take note that a pending job has another key."""
         ...
 
+    def reorder(self) -> None:
+        """Take note that every pending job has another key and ``core.ranking`` is another."""
+        ...
+
     def repair(self) -> None:
-        """Rebuild from the maps: every key may be another, or an exception struck inside a change."""
+        """Rebuild from the maps: an exception struck inside a change."""
         ...
 
     def audit(self, require: Callable[[object, str], None]) -> None:
@@ -552,7 +556,7 @@ class Core:
             ready.push = ready.resting_push  # no call: whatever strikes from here on, the door is open
         ready.open()
         for keeper in self.keepers:
-            keeper.repair()
+            keeper.reorder()
         return None
 
     # ---------------------------------------------------------------- history

@@ -208,6 +208,13 @@ class Gate:
             self.last = entry
         self.sent[job._seq] = None
 
+    def count(self, now: float) -> None:
+        """Count a start."""
+        if self.limit.rate is not None:
+            starts = self.starts
+            # A clock that went back must not make the window shorter.
+            starts.append(max(now, starts[-1]) if starts else now)
+
     def next_room_at(self, now: float) -> float | None:
         """Return from when the rate allows a start, or None if it does."""
         at = self.opens_at(len(self.coming))
@@ -248,21 +255,24 @@ class Group:
     def may_start(self, job: Job[Any], now: float) -> bool:
         """Take a place in every gate, or in none and return False."""
         seq = job._seq
-        for gate in self.gates:
-            gate.sent.pop(seq, None)
-            # First take, then look: who breaks in between sees the place taken.
-            gate.coming[seq] = None
-            gate.inside[seq] = None
-        for gate in self.gates:
-            # A caller's claim of this very job may have broken in, been refused, and given the places back.
-            if seq not in gate.inside or not gate.fits(now):
+        if seq in self.gates[0].coming:
+            return False  # a claim of this very job, further down this stack, is between here and its start
+        try:
+            for gate in self.gates:
+                gate.sent.pop(seq, None)
+                # First take, then look: who breaks in between sees the place taken.
+                gate.coming[seq] = None
+                gate.inside[seq] = None
+            fits = True
+            for gate in self.gates:
+                fits = fits and gate.fits(now)
+            if not fits or seq not in self.keeper.core.pending:  # or cancelled meanwhile: the claim will find out
                 self._leave(seq)
                 self.keeper.look_at(self.gates, now)  # it may have been sent for room that it found taken elsewhere
-                return False
-        if seq not in self.keeper.core.pending:  # cancelled meanwhile: the claim will find out
+        except BaseException:
             self._leave(seq)
-            self.keeper.look_at(self.gates, now)
-        return True
+            raise
+        return fits
 
     def started(self, job: Job[Any], now: float) -> None:
         """Count the start."""
@@ -272,10 +282,7 @@ class Group:
         for gate in self.gates:
             gate.inside[seq] = None
             gate.sent.pop(seq, None)
-            if gate.limit.rate is not None:
-                starts = gate.starts
-                # A clock that went back must not make the window shorter.
-                starts.append(max(now, starts[-1]) if starts else now)
+            gate.count(now)
             gate.coming.pop(seq, None)
         self.keeper.look_at(self.gates, now)
 
@@ -412,12 +419,22 @@ class Limits:
         self.work(now)
 
     def repair(self) -> None:
-        """Rebuild all from the maps of the core, after an exception or under another policy. O(n log n)."""
+        """Rebuild all from the maps of the core, after an exception. O(n log n)."""
+        self._renew(recount=True)
+
+    def reorder(self) -> None:
+        """Order the lines by the core's ranking. O(n log n)."""
+        self._renew(recount=False)
+
+    def _renew(self, *, recount: bool) -> None:
         if self.working:
             self.untidy = True  # whoever is at it does it
             return
         self.working, self.untidy = True, False
         try:
+            if recount:
+                for gate in self.gates.values():
+                    self._recount(gate)
             self._rebuild()
         except BaseException:
             self.untidy = True
@@ -433,7 +450,7 @@ class Limits:
         self.inbox.clear()
         self.alarms.clear()
         for gate in self.gates.values():
-            self._recount(gate)
+            gate.clear()
         for group in list(self.groups.values()):
             for seq in list(group.held):
                 if seq not in core.waiting:
@@ -446,17 +463,21 @@ class Limits:
                 self._park(group, group.gates[0])
 
     def _recount(self, gate: Gate) -> None:
-        """Correct who is inside, without a moment at which a place looks free that is not; forget the rest."""
-        gate.clear()
+        """Correct who is inside, without a moment at which a place looks free that is not."""
+        core = self.core
         for seq in list(self._running(gate)):
             gate.inside[seq] = None
         for kept in list(self.kept.values()):
             if gate in kept.gates:
                 gate.inside[kept.number] = None
+        for seq in list(gate.coming):
+            job = core.running.get(seq)
+            if job is not None and job._started_at is not None:
+                gate.count(job._started_at)
+            gate.coming.pop(seq, None)
         for seq in list(gate.inside):
-            if seq not in self.core.running and seq not in self.kept:
+            if seq not in core.running and seq not in self.kept:
                 gate.inside.pop(seq, None)
-                gate.coming.pop(seq, None)
 
     # ---------------------------------------------------------------- written-off threads
 
@@ -499,7 +520,7 @@ class Limits:
         self.now = now
         while (self.inbox or self._stale()) and not self.working:
             if self._stale():
-                self.repair()
+                self._renew(recount=self.untidy)
                 continue
             self.working = True
             try:
