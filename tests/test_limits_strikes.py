@@ -8,6 +8,7 @@ import pytest
 from tests import test_core_strikes as strikes
 from tests.support import sample
 from threadsched import FifoPolicy, Job, Limit
+from threadsched import _gate as gate_module
 from threadsched import _limits as limits_module
 from threadsched.testing import StepScheduler
 
@@ -138,7 +139,7 @@ STRIKES: dict[str, Callable[[Scene], object]] = {
 @pytest.mark.parametrize("queue", ["lazy", "indexed"])
 def test_limits_survive_a_strike(queue: str, operation: str, strike: str, monkeypatch: pytest.MonkeyPatch):
     """Wherever the strike falls inside the operation, no limit is exceeded, no place leaks and every job ends."""
-    monkeypatch.setattr(strikes, "FILES", {limits_module.__file__})
+    monkeypatch.setattr(strikes, "FILES", {gate_module.__file__, limits_module.__file__})
     wrong: dict[str, str] = {}
     scene = Scene(queue)
     counter = strikes.Striker(None, lambda: None)

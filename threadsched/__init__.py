@@ -15,7 +15,7 @@ from threadsched._errors import (
     WorkerDiedError,
 )
 from threadsched._job import Job
-from threadsched._limits import Limit, LimitInfo
+from threadsched._limit import Limit, LimitInfo
 from threadsched._policy import BeforePolicy, FifoPolicy, KeyPolicy, OldestDuePolicy, OrderingPolicy, PriorityPolicy
 from threadsched._records import JobInfo, JobStatus, Reason, ShutdownReport, Stats
 from threadsched._retry import Retry

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from threadsched import _log
 from threadsched._errors import InvariantError
 from threadsched._job import DELAYED, Job
-from threadsched._limits import LimitInfo
+from threadsched._limit import LimitInfo
 from threadsched._records import JobInfo, JobStatus, Reason, Stats
 from threadsched._worker import Worker
 

@@ -38,16 +38,15 @@ import itertools
 import math
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from datetime import timedelta
 from heapq import heapify, heappop, heappush
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from threadsched import _numbers
 from threadsched._errors import UnknownLimitError
+from threadsched._gate import Gate, Kept
 from threadsched._heap import Entry, LazyQueue
 from threadsched._job import READY, Job
+from threadsched._limit import Limit, LimitInfo
 from threadsched._policy import BeforeRaisedError
 from threadsched._records import Reason
 
@@ -56,179 +55,6 @@ if TYPE_CHECKING:
 
 # Dead entries are swept when they outnumber the living by this many: below it a sweep is not worth its call.
 SLACK = 64
-
-
-class Limit:
-    """What a named limit of a scheduler allows: so many at once, so many starts in a time, or both.
-
-    ``Limit(rate=10, per=1.0)`` is a sliding window: any start is at least ``per`` after the tenth before it. Every
-    attempt counts as a start, retries and jobs taken by ``job.claim()`` among them; a job cancelled before its start
-    does not.
-
-    Args:
-        concurrency: how many attempts may run at once, an int above 0; None means any number.
-        rate: how many attempts may start in ``per`` seconds, an int above 0; None means any number.
-        per: the length of the window in seconds of the scheduler's clock, or a ``timedelta``; above 0 and finite. Not
-            used without ``rate``.
-
-    Raises:
-        TypeError: neither ``concurrency`` nor ``rate`` is given, or an argument is of another type.
-        ValueError: a number out of range.
-
-    Thread safety: immutable; may be shared by schedulers, each of which counts for itself.
-
-    Cost: a rate keeps the readings of its latest ``rate`` starts.
-    """
-
-    __slots__ = ("concurrency", "per", "rate")
-
-    concurrency: int | None
-    rate: int | None
-    per: float
-
-    def __init__(self, concurrency: int | None = None, rate: int | None = None, per: float | timedelta = 1.0) -> None:
-        if concurrency is None and rate is None:
-            raise TypeError("a Limit needs concurrency, rate, or both; neither was given (None)")
-        set_once = object.__setattr__
-        set_once(self, "concurrency", _at_least_one("concurrency", concurrency))
-        set_once(self, "rate", _at_least_one("rate", rate))
-        set_once(self, "per", _numbers.seconds("per", per, zero=False))
-
-    def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError(f"a Limit cannot be changed: {name}")
-
-    def __delattr__(self, name: str) -> None:
-        raise AttributeError(f"a Limit cannot be changed: {name}")
-
-    def __eq__(self, other: object) -> bool:
-        return type(other) is Limit and self._values() == other._values()
-
-    def __hash__(self) -> int:
-        return hash(self._values())
-
-    def _values(self) -> tuple[int | None, int | None, float]:
-        return self.concurrency, self.rate, self.per
-
-    def __reduce__(self) -> tuple[type[Limit], tuple[int | None, int | None, float]]:
-        return Limit, self._values()
-
-    def __repr__(self) -> str:
-        parts = []
-        if self.concurrency is not None:
-            parts.append(f"concurrency={self.concurrency}")
-        if self.rate is not None:
-            parts.append(f"rate={self.rate}, per={self.per:g}")
-        return f"Limit({', '.join(parts)})"
-
-
-def _at_least_one(name: str, value: object) -> int | None:
-    return None if value is None else _numbers.count(name, value, least=1)
-
-
-@dataclass(frozen=True, slots=True)
-class LimitInfo:
-    """How one limit stood at one instant; see ``Scheduler.limits``."""
-
-    limit: Limit
-    in_use: int
-    """Attempts that run under it, threads that were written off and still run among them."""
-    waiting: int
-    """Jobs that name it and are held back, by it or by another of their limits."""
-    next_room_at: float | None
-    """The reading of the scheduler's clock from which its rate allows the next start; None if it does now."""
-
-
-class Gate:
-    """One limit and those inside. Guarded by the scheduler's lock, like all in this file."""
-
-    __slots__ = ("alarm", "coming", "inside", "last", "limit", "name", "number", "parked", "sent", "starts")
-
-    def __init__(self, name: str, limit: Limit, number: int) -> None:
-        self.name = name
-        self.limit = limit
-        self.number = number
-        self.reset()
-
-    def reset(self) -> None:
-        """Forget everything but the limit."""
-        self.starts: deque[float] = deque(maxlen=self.limit.rate or 0)  # the latest, oldest first
-        self.inside: dict[int, None] = {}  # seq of a running job, or the number of a Kept
-        self.coming: dict[int, None] = {}  # of those inside: allowed, and not counted as started yet
-        self.clear()
-
-    def clear(self) -> None:
-        """Forget who waits."""
-        self.sent: dict[int, None] = {}  # seq of jobs in the ready queue that are to take the room there is
-        self.last: Entry | None = None  # not before any of those sent
-        self.parked: list[tuple[Any, int, int, Group]] = []  # Heap of (key, seq, ticket, group): of the group's first
-        self.alarm: float | None = None
-
-    def opens_at(self, extra: int) -> float:
-        """Return from when the rate allows one start more than ``extra`` others; inf if only they can tell."""
-        rate, starts = self.limit.rate, self.starts
-        if rate is None:
-            return -math.inf
-        if extra >= rate:
-            return math.inf
-        before = len(starts) - rate + extra
-        return -math.inf if before < 0 else starts[before] + self.limit.per
-
-    def fits(self, now: float) -> bool:
-        """Say whether all who are inside, the last to come included, may be."""
-        concurrency = self.limit.concurrency
-        if concurrency is not None and len(self.inside) > concurrency:
-            return False
-        return self.limit.rate is None or self.opens_at(len(self.coming) - 1) <= now
-
-    def has_place(self, extra: int) -> bool:
-        """Say whether the number at once allows one more than those inside and ``extra`` others."""
-        concurrency = self.limit.concurrency
-        return concurrency is None or len(self.inside) + extra < concurrency
-
-    def can_send(self, now: float, entry: Entry, pending: Mapping[int, Job[Any]]) -> bool:
-        """Say whether there is room for a held job beside those inside and those sent that the policy puts before it.
-
-        O(1), or O(sent) for one that comes from another gate and ranks before some who were sent.
-        """
-        sent = len(self.sent)
-        if self._takes(sent, now):
-            return True
-        if not sent or not self._takes(0, now) or self.last is None or self.last < entry:
-            return False
-        ahead = [seq for seq in list(self.sent) if (job := pending.get(seq)) is not None and (job._key, seq) < entry]
-        return self._takes(len(ahead), now)
-
-    def _takes(self, extra: int, now: float) -> bool:
-        return self.has_place(extra) and self.opens_at(len(self.coming) + extra) <= now
-
-    def send(self, job: Job[Any]) -> None:
-        """Take note that a job was sent."""
-        entry = (job._key, job._seq)
-        if not self.sent or self.last is None or self.last < entry:
-            self.last = entry
-        self.sent[job._seq] = None
-
-    def count(self, now: float) -> None:
-        """Count a start."""
-        if self.limit.rate is not None:
-            starts = self.starts
-            # A clock that went back must not make the window shorter.
-            starts.append(max(now, starts[-1]) if starts else now)
-
-    def next_room_at(self, now: float) -> float | None:
-        """Return from when the rate allows a start, or None if it does."""
-        at = self.opens_at(len(self.coming))
-        return at if now < at < math.inf else None
-
-    def reason(self, now: float) -> Reason | None:
-        """Say why there is no room, or None if there is."""
-        limit, at = self.limit, self.next_room_at(now)
-        if not self.has_place(0):
-            return Reason("limit", f"limit {self.name!r}: {len(self.inside)} of {limit.concurrency} run", at)
-        if at is not None:
-            why = f"limit {self.name!r}: {limit.rate} started within {limit.per:g} s; room in {at - now:g} s"
-            return Reason("limit", why, at)
-        return None
 
 
 class Group:
@@ -322,14 +148,6 @@ class Group:
             if job is not None and seq in waiting:
                 queue.push((job._key, seq))  # it was given another rank
         return None
-
-
-@dataclass(frozen=True, slots=True)
-class Kept:
-    """The room of a thread that was written off: its job has moved on, and it still runs."""
-
-    number: int
-    gates: tuple[Gate, ...]
 
 
 class Limits:
@@ -713,18 +531,3 @@ class Limits:
             group = self.group_of(job)
             if group is not None and gate in group.gates:
                 yield seq
-
-
-def checked_limits(limits: object) -> dict[str, Limit]:
-    """Check the ``limits`` of a scheduler: names to Limits, or None."""
-    if limits is None:
-        return {}
-    if not isinstance(limits, Mapping):
-        raise TypeError(f"limits must be a mapping of names to Limits, not {_numbers.describe(limits)}")
-    checked = {}
-    for name, limit in limits.items():
-        text = _numbers.text("a limit's name", name)
-        if not isinstance(limit, Limit):
-            raise TypeError(f"limit {text!r} must be a Limit, not {_numbers.describe(limit)}")
-        checked[text] = Limit(*limit._values())  # of a subclass we keep what it allows, not what it overrides
-    return checked

@@ -19,7 +19,7 @@ from threadsched._clock import Clock, MonotonicClock, VirtualClock
 from threadsched._core import DRAINS
 from threadsched._heap import STRUCTURES
 from threadsched._job import Job
-from threadsched._limits import Limit, LimitInfo, checked_limits
+from threadsched._limit import Limit, LimitInfo, checked_limits
 from threadsched._options import DEFAULTS, JobOptions, Options, Seconds, make_options
 from threadsched._policy import OrderingPolicy, PriorityPolicy, Ranking
 from threadsched._records import JobInfo, JobStatus, ShutdownReport, Stats

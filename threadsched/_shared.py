@@ -35,7 +35,8 @@ from threadsched._clock import Clock, VirtualClock
 from threadsched._core import Core
 from threadsched._errors import BrokenSchedulerError, InterpreterExitRuntimeError, SchedulerClosedError
 from threadsched._job import Job
-from threadsched._limits import Limit, Limits
+from threadsched._limit import Limit
+from threadsched._limits import Limits
 from threadsched._locks import make_waker
 from threadsched._policy import Ranking
 from threadsched._worker import Worker, current_worker

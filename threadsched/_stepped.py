@@ -12,7 +12,7 @@ from threadsched._core import DRAINS
 from threadsched._fake_clock import FakeClock
 from threadsched._heap import STRUCTURES
 from threadsched._job import Job
-from threadsched._limits import Limit, LimitInfo, checked_limits
+from threadsched._limit import Limit, LimitInfo, checked_limits
 from threadsched._options import DEFAULTS, JobOptions, Seconds, make_options
 from threadsched._policy import OrderingPolicy, PriorityPolicy, Ranking
 from threadsched._records import JobStatus, ShutdownReport, Stats
