@@ -20,7 +20,6 @@ import itertools
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import CancelledError
-from math import inf
 from typing import Any, Protocol, TypeAlias
 
 from threadsched._errors import DuplicateJobError, InvariantError
@@ -76,7 +75,7 @@ class Keeper(Protocol):
         ...
 
     def ring(self, now: float) -> None:
-        """``core.alarm`` has come: let go what may go, and set another one or inf."""
+        """``core.alarm`` has come: let go what may go, and set another one or None."""
         ...
 
     def rekeyed(self, job: Job[Any], now: float) -> None:
@@ -127,7 +126,7 @@ class Core:
         self.released = False  # since the runtime last looked, a rule let a job go: somebody must wake up
         self.readmitted = False  # likewise, straight into the ready queue
         self.readmissions = 0
-        self.alarm = inf  # the instant at which the keepers want to be told
+        self.alarm: float | None = None  # the instant at which the keepers want to be told
         # What is to be done outside the lock: a cancelled job whose watchers must still be told, or (job, reason) to
         # cancel a job for.
         self.outbox: deque[Any] = deque()
@@ -238,7 +237,7 @@ class Core:
         """Move every job that is due from the delayed to the ready heap; return how many. O(k log n)."""
         if self.delayed.untidy:
             self.repair()
-        if self.alarm <= now:
+        if self.alarm is not None and self.alarm <= now:
             for keeper in self.keepers:
                 keeper.ring(now)
         try:
@@ -496,7 +495,7 @@ class Core:
         while (first := delayed.first()) is not None:
             if first[1] in pending:
                 due: float = first[0]
-                return due if due <= self.alarm else self.alarm
+                return due if self.alarm is None else min(due, self.alarm)
             try:
                 entry = delayed.pop()
                 if entry is not None and entry[1] in pending:
@@ -506,7 +505,7 @@ class Core:
             except BaseException:
                 delayed.untidy = True
                 raise
-        return None if self.alarm == inf else self.alarm
+        return self.alarm
 
     def close(self, drain: str) -> None:
         """Refuse newcomers, and sharpen what happens to the jobs that are pending; never the other way."""

@@ -202,7 +202,7 @@ class Limits:
         self.alarms.clear()
         self.inbox.clear()
         self.working = self.untidy = False
-        self.core.alarm = math.inf
+        self.core.alarm = None
 
     def held(self, rule: object, job: Job[Any], now: float) -> None:
         """Put a job that found no room, and now waits, into its group's line; then look again."""
@@ -465,7 +465,7 @@ class Limits:
             heapify(alarms)
         while alarms and alarms[0][2].alarm != alarms[0][0]:
             heappop(alarms)
-        self.core.alarm = alarms[0][0] if alarms else math.inf
+        self.core.alarm = alarms[0][0] if alarms else None
 
     # ---------------------------------------------------------------- from outside
 
@@ -509,7 +509,7 @@ class Limits:
                 left = seq not in group.held or group.held[seq]._key != key  # noticed when it comes up
                 require(first is not None and (left or first[1] == seq), f"a job is before the first of {names}")
         live = [gate.alarm for gate in self.gates.values() if gate.alarm is not None]
-        require(core.alarm == min(live, default=math.inf), "the alarm is not that of the first limit to open")
+        require(core.alarm == min(live, default=None), "the alarm is not that of the first limit to open")
 
     def _audit_gate(self, gate: Gate, require: Callable[[object, str], None]) -> None:
         name, limit = f"limit {gate.name!r}", gate.limit

@@ -138,7 +138,7 @@ class Runtime(Pool):
                     worker.order = OUTBOX
                     return None
                 delayed = core.delayed
-                moved = core.promote(now) if delayed.lane or delayed.heap or core.alarm <= now else 0
+                moved = core.promote(now) if delayed.lane or delayed.heap or core.alarm is not None else 0
                 job = core.claim(now, worker)
                 if job is not None:
                     worker.job = job
@@ -148,7 +148,9 @@ class Runtime(Pool):
                         _locks.release_all(self.turn_waiters)
                     return job
                 if settled is not None:
-                    self._settled_locked(resting=True)
+                    self._tell_idle_locked()
+                    if core.keepers:
+                        self._mind_keepers_locked(resting=True)
                     worker.order = AGAIN
                     return None
                 self._rest_locked(worker, now)
@@ -171,7 +173,9 @@ class Runtime(Pool):
     def _rest_locked(self, worker: Worker, now: float) -> None:
         """Nothing to claim: decide whether to leave, help, watch or sleep, and register for that."""
         core = self.core
-        self._settled_locked(resting=True)
+        self._tell_idle_locked()
+        if core.keepers:
+            self._mind_keepers_locked(resting=True)
         if core.closed:
             if not core.pending:
                 worker.order = LEAVE

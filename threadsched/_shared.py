@@ -135,27 +135,30 @@ class Shared:
         while self.idle or self.watch:
             self._wake_locked()
 
-    def _settled_locked(self, *, resting: bool = False) -> None:
-        """A job ended: tell who waits for the last one, and wake a worker for what that let go.
+    def _settled_locked(self) -> None:
+        """A job ended: tell who waits for the last one, and wake a worker for what that let go."""
+        self._tell_idle_locked()
+        if self.core.keepers:
+            self._mind_keepers_locked()
 
-        ``resting``: the caller is a worker that is about to sleep, until the alarm if nobody else does.
-        """
+    def _tell_idle_locked(self) -> None:
         if self.core.released:
             self.core.released = False
             self._new_head_locked()
-        if self.core.keepers:
-            self._mind_keepers_locked(resting)
         if self.idle_waiters and not self.core.pending and not self.core.running:
             _locks.release_all(self.idle_waiters)
 
     def _mind_keepers_locked(self, resting: bool = False) -> None:
-        """Wake a worker for what the keepers let go, and see that somebody sleeps no longer than to their alarm."""
+        """Wake a worker for what the keepers let go, and see that somebody sleeps no longer than to their alarm.
+
+        ``resting``: the caller is a worker that is about to sleep, until the alarm if nobody else does.
+        """
         core = self.core
         if core.readmitted:
             core.readmitted = False
             if len(core.ready):
                 self._wake_locked()
-        if core.alarm < (self.watched if self.watch else math.inf) and (self.watch or not resting):
+        if core.alarm is not None and (core.alarm < self.watched if self.watch else not resting):
             self._new_head_locked()
 
     def read_clock(self) -> float:
