@@ -124,8 +124,7 @@ class Core:
         self.running: dict[int, Job[Any]] = {}
         self.waiting: dict[int, Job[Any]] = {}  # those of the pending that a rule holds back
         self.released = False  # since the runtime last looked, a rule let a job go: somebody must wake up
-        self.readmitted = False  # likewise, straight into the ready queue
-        self.readmissions = 0
+        self.readmissions = 0  # how often that was straight into the ready queue
         self.alarm: float | None = None  # the instant at which the keepers want to be told
         # What is to be done outside the lock: a cancelled job whose watchers must still be told, or (job, reason) to
         # cancel a job for.
@@ -219,7 +218,6 @@ class Core:
                 job._place = READY
                 self.ready.untidy = True
             raise
-        self.readmitted = True
         return True
 
     def rekeyed(self, job: Job[Any], now: float) -> None:

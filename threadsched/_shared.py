@@ -84,6 +84,7 @@ class Shared:
         self.idle: list[Any] = []  # Stack of tokens.
         self.watch: list[Any] = []  # No token or the leader's.
         self.watched = math.inf  # until when that one sleeps
+        self.readmissions = 0  # how many of the core's were told to the workers
         self.sleepers: dict[Any, float] = {}  # token -> until when, of tasks in job.sleep()
         self.due_until = 0.0  # under drain="due": the reading when the door was closed
         self.clearing = False  # somebody is giving up what a shutdown leaves unstarted
@@ -154,8 +155,8 @@ class Shared:
         ``resting``: the caller is a worker that is about to sleep, until the alarm if nobody else does.
         """
         core = self.core
-        if core.readmitted:
-            core.readmitted = False
+        if core.readmissions != self.readmissions:
+            self.readmissions = core.readmissions
             if len(core.ready):
                 self._wake_locked()
         if core.alarm is not None and (core.alarm < self.watched if self.watch else not resting):
