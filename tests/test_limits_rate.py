@@ -287,6 +287,15 @@ def test_clock_that_goes_back_never_makes_it_early():
         seen.append(len(stepped.tick()))
         stepped.check()
     assert seen == [1, 0, 0, 1, 0, 0, 1]
+    clock.reading = 200.0
+    double = StepScheduler(5, clock=clock, limits={"mail": Limit(rate=2)})
+    seen = []
+    for clock.reading, count in ((200.0, 1), (150.0, 1), (201.0, 1), (200.5, 1), (201.0, 0)):
+        for _ in range(count):
+            double.options(limits="mail").submit(int)
+        seen.append(len(double.tick()))
+        double.check()
+    assert seen == [1, 1, 1, 0, 1]
 
 
 def test_late_reading_neither_starts_early_nor_spins():
