@@ -210,14 +210,14 @@ class Helping(Ending):
                     stack.append(after)
         return None
 
-    def _used_up_by(self, job: Job[Any], worker: Worker) -> str | None:
-        """Name what a held job lacks if only jobs on this very thread have it, who cannot go on before it ends.
+    def used_up_locked(self, job: Job[Any], closes: Callable[[Job[Any]], bool]) -> str | None:
+        """Name what a held job lacks if all jobs that have it are such as cannot go on before it ends.
 
         A rule that hands out room says in ``holders(job)`` what has none, as (name, jobs that have it). Lock held.
         """
         for rule in job._attached.rules if job._attached is not None and job._place is WAITING else ():
             for name, jobs in getattr(rule, "holders", _no_holders)(job):
-                if jobs and all(one._place is worker for one in jobs):
+                if jobs and all(closes(one) for one in jobs):
                     return str(name)
         return None
 
@@ -237,14 +237,14 @@ class Helping(Ending):
                     self._pass_on_locked(0)
                     return None
                 ring = self.ring_locked(job, lambda one: one._place is worker)
-                moved = core.promote(now) if not self.stepped and len(core.delayed) else 0
+                moved = core.promote(now) if not self.stepped and (len(core.delayed) or core.alarm is not None) else 0
                 due = any(is_due(one, now) for one in needed(job))
                 task = self.claim_needed_locked(job, worker, now) if due and ring is None else None
                 if task is not None:
                     self._pass_on_locked(moved)
                     return task
                 too_deep = due and ring is None and worker.depth >= DEPTH
-                lacks = self._used_up_by(job, worker)
+                lacks = self.used_up_locked(job, lambda one: one._place is worker)
                 refused = ring is not None or too_deep or lacks is not None or self.stepped
                 if not refused:
                     self._park_locked(bell, now)
