@@ -245,14 +245,14 @@ class Limits:
         group = self.group_of(job)
         if group is None:
             return
-        if self.core.ranking.comparing and any(other.held for other in list(self.groups.values())):
-            self.untidy = True  # it compares otherwise where it stands, so that line is out of order
         if job._seq in group.held:
             self.inbox.append((self.tidy, group))
             self.core.readmit(job)
             group.held.pop(job._seq, None)
         for gate in group.gates:
             gate.sent.pop(job._seq, None)
+        if self.core.ranking.comparing:
+            self.reorder()  # it compares otherwise where it stands, so that line is out of order
         self.look_at(group.gates, now)
         self.work(now)
 
