@@ -2,6 +2,7 @@
 
 import itertools
 import threading
+from contextlib import contextmanager
 
 import pytest
 
@@ -233,3 +234,29 @@ def test_coroutine_that_awaits_what_its_own_place_holds_back(queue):
         with pytest.raises(DeadlockError, match="waits for limit 'db', held by that job alone"):
             db.submit(outer).result(PATIENCE)
         assert inner[0].result(PATIENCE) == 0
+
+
+@both
+def test_helper_goes_before_those_who_were_sent_and_have_no_worker(queue):
+    with scheduler(1, queue=queue, limits={"db": Limit(concurrency=1)}) as (pool, _, starts):
+        db = pool.options(limits="db")
+
+        def outer():
+            jobs = [db.submit(starts.task, number) for number in range(3)]
+            with busy_claim(db.submit(int)):
+                # All are refused and line up; when the claim is settled the first is sent, and finds no worker.
+                assert not any(job.claim() for job in jobs)
+                pool._runtime.core.claim_given(jobs[0], 0.0, current_job()._place)
+                pool._runtime.core.claim_given(jobs[2], 0.0, current_job()._place)
+            return jobs[2].result()
+
+        assert pool.submit(outer).result(PATIENCE) is None
+        pool.wait_idle(PATIENCE)
+        assert starts.names == [2, 0, 1]
+
+
+@contextmanager
+def busy_claim(job):
+    assert job.claim()
+    yield
+    job.set_result(None)

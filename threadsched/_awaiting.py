@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from threadsched import _coroutines, _locks
 from threadsched._errors import DeadlockError, NestingError
-from threadsched._helping import DEPTH, Helping, describe_ring, is_due, needed, told
+from threadsched._helping import DEPTH, Helping, could_start, describe_ring, is_due, needed, told
 from threadsched._job import READY, Job, task_name
 from threadsched._worker import Worker, current_job, current_worker, own_context
 
@@ -82,7 +82,7 @@ class LoopWait:
 
     def wanted(self) -> bool:
         """Whether there is something ready that could be run here. Lock held."""
-        return any(one._place is READY for one in needed(self.job))
+        return any(one._place is READY or could_start(one) for one in needed(self.job))
 
     # ---------------------------------------------------------------- on the loop's thread
 

@@ -80,6 +80,10 @@ class Keeper(Protocol):
         """Say whether the job was refused and is to be readmitted: nobody else may let it go."""
         ...
 
+    def has_room(self, job: Job[Any]) -> bool:
+        """Say whether a job that is held could start all the same, if it were asked for now. Takes nothing."""
+        ...
+
     def ring(self, now: float) -> None:
         """``core.alarm`` has come: let go what may go, and set another one or None."""
         ...
@@ -363,7 +367,14 @@ class Core:
                 return False
         return True
 
-    def claim_one(self, job: Job[Any], now: float) -> bool:
+    def could_start(self, job: Job[Any]) -> bool:
+        """Say whether a job in a keeper's line could start at once, past the others there. Takes nothing."""
+        for keeper in self.keepers:
+            if keeper.holds(job):
+                return keeper.has_room(job)
+        return False
+
+    def claim_one(self, job: Job[Any], now: float, place: object = None) -> bool:
         """Take one given job for a caller of ``job.claim()``; False if it is not pending or a rule refuses."""
         rules = job._attached.rules if job._attached is not None else ()
         try:
@@ -374,7 +385,7 @@ class Core:
                 return False
             self._left_queue(job)
             self.running[job._seq] = job
-            job._claim(now, None)
+            job._claim(now, place)
             for rule in rules:
                 rule.started(job, now)
             if self.gate is not None:
@@ -389,8 +400,11 @@ class Core:
 
         O(log n). With the lazy structure its entry stays behind, dead.
         """
-        if self.halted or job._seq not in self.pending or job._place is WAITING:
+        if self.halted or job._seq not in self.pending:
             return False
+        if job._place is WAITING:
+            # Those before it in a keeper's line may wait for a worker for ever: all of them may wait, like this one.
+            return self.could_start(job) and self.claim_one(job, now, place)
         place_before = job._place
         try:
             if job._attached is not None and not self._may_start(job, now):

@@ -79,7 +79,7 @@ class Bell:
 
     def wanted(self) -> bool:
         """Whether there is something ready that this helper may run. Lock held."""
-        return any(one._place is READY for one in needed(self.job))
+        return any(one._place is READY or could_start(one) for one in needed(self.job))
 
 
 def needed(job: Job[Any]) -> Iterator[Job[Any]]:
@@ -103,7 +103,13 @@ def open_parents(job: Job[Any]) -> list[Job[Any]]:
 
 def is_due(job: Job[Any], now: float) -> bool:
     """Whether a pending job only needs somebody to run it. Lock held."""
-    return job._place is READY or (job._place is DELAYED and job._run_at <= now)
+    place = job._place
+    return place is READY or (place is DELAYED and job._run_at <= now) or could_start(job)
+
+
+def could_start(job: Job[Any]) -> bool:
+    """Whether a job could start past a line in which nobody before it comes forward. Lock held."""
+    return job._place is WAITING and bool(job._runtime.core.could_start(job))
 
 
 class Helping(Ending):

@@ -229,6 +229,16 @@ class Limits:
         group = self.group_of(job)
         return group is not None and job._seq in group.held
 
+    def has_room(self, job: Job[Any]) -> bool:
+        """Say whether a held job could start, if it went before those who were sent."""
+        group, now = self.group_of(job), self.now
+        if group is None or not all(
+            gate.has_place(0) and gate.opens_at(len(gate.coming)) <= now for gate in group.gates
+        ):
+            return False
+        attached = job._attached
+        return attached is not None and all(rule is group or rule.may_start(job, now) for rule in attached.rules)
+
     def ring(self, now: float) -> None:
         """Let go whom a rate holds no longer."""
         alarms = self.alarms
@@ -469,8 +479,10 @@ class Limits:
     def _wind(self, gate: Gate) -> None:
         """Set the gate's alarm to when its rate lets the next one go, if anybody waits for that."""
         at = None
-        if gate.parked and gate.has_place(len(gate.sent)):
-            opens = gate.opens_at(len(gate.coming) + len(gate.sent))
+        if gate.parked and gate.has_place(0):
+            opens = gate.opens_at(len(gate.coming) + len(gate.sent)) if gate.has_place(len(gate.sent)) else math.inf
+            if opens == math.inf:  # those who were sent have the room; but a worker that waits may go before them
+                opens = gate.opens_at(len(gate.coming))
             at = opens if self.now < opens < math.inf else None
         if at != gate.alarm:
             gate.alarm = at

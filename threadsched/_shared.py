@@ -225,6 +225,8 @@ class Shared:
             self.readmissions = core.readmissions
             if len(core.ready):
                 self._wake_locked()
+        if self.helpers:
+            self._ring_helpers_locked()
         if core.alarm is not None:
             if self.watch:
                 until = self.watched
