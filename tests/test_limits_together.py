@@ -243,11 +243,10 @@ def test_helper_goes_before_those_who_were_sent_and_have_no_worker(queue):
 
         def outer():
             jobs = [db.submit(starts.task, number) for number in range(3)]
-            with busy_claim(db.submit(int)):
-                # All are refused and line up; when the claim is settled the first is sent, and finds no worker.
-                assert not any(job.claim() for job in jobs)
-                pool._runtime.core.claim_given(jobs[0], 0.0, current_job()._place)
-                pool._runtime.core.claim_given(jobs[2], 0.0, current_job()._place)
+            # All are refused and line up; when the claim is settled the first is sent, and finds no worker.
+            with busy_claim(db.submit(int)), pool._runtime.lock:
+                for job in jobs:
+                    assert not pool._runtime.core.claim_given(job, 0.0, current_job()._place)
             return jobs[2].result()
 
         assert pool.submit(outer).result(PATIENCE) is None
