@@ -21,6 +21,7 @@ PARENTS = {
     "DuplicateJobError": ValueError,
     "QueueFullError": queue.Full,
     "JobDroppedError": concurrent.futures.CancelledError,
+    "UnknownLimitError": ValueError,
     "WorkerDiedError": RuntimeError,
     "DeadlockError": RuntimeError,
     "NestingError": RuntimeError,

@@ -16,9 +16,11 @@ from threadsched._errors import (
     RetryAfter,
     SchedulerClosedError,
     ThreadschedError,
+    UnknownLimitError,
     WorkerDiedError,
 )
 from threadsched._job import Job
+from threadsched._limit import Limit, LimitInfo
 from threadsched._policy import (
     AgingPolicy,
     BeforePolicy,
@@ -54,6 +56,8 @@ __all__ = [
     "JobStatus",
     "JobStoppedError",
     "KeyPolicy",
+    "Limit",
+    "LimitInfo",
     "NestingError",
     "OldestDuePolicy",
     "OrderingPolicy",
@@ -69,6 +73,7 @@ __all__ = [
     "Stats",
     "Submitter",
     "ThreadschedError",
+    "UnknownLimitError",
     "WorkerDiedError",
     "current_job",
 ]

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from threadsched import _coroutines, _locks
 from threadsched._errors import DeadlockError, NestingError
-from threadsched._helping import DEPTH, Helping, describe_ring, is_due, needed, told
+from threadsched._helping import DEPTH, Helping, could_start, describe_ring, is_due, needed, told
 from threadsched._job import READY, Job, task_name
 from threadsched._worker import Worker, current_job, current_worker, own_context
 
@@ -82,7 +82,7 @@ class LoopWait:
 
     def wanted(self) -> bool:
         """Whether there is something ready that could be run here. Lock held."""
-        return any(one._place is READY for one in needed(self.job))
+        return any(one._place is READY or could_start(one) for one in needed(self.job))
 
     # ---------------------------------------------------------------- on the loop's thread
 
@@ -117,11 +117,14 @@ class LoopWait:
                 self._unpark_locked()
                 ended = self.job.done()
                 ring = None if ended else runtime.ring_locked(self.job, lambda one: one is self.waiter)
-                moved = core.promote(now) if not runtime.stepped and len(core.delayed) else 0
+                look = not runtime.stepped and (len(core.delayed) or core.alarm is not None)
+                moved = core.promote(now) if look else 0
                 too_deep = self.worker.depth >= DEPTH and any(is_due(one, now) for one in needed(self.job))
                 task = None if ended or ring is not None or too_deep else self._claim_locked(now)
                 stuck = runtime.stepped and self.job._state == "PENDING" and task is None
-                if not ended and ring is None and task is None and not stuck and not too_deep:
+                # None has it but the job that waits: it would hold that until the end of what it waits for.
+                lacks = None if task is not None else runtime.used_up_locked(self.job, lambda one: one is self.waiter)
+                if not ended and ring is None and task is None and lacks is None and not stuck and not too_deep:
                     self._park_locked(now)
                 runtime._pass_on_locked(moved)
                 clear = core.closed and core.drain != "all" and not runtime.clearing
@@ -133,6 +136,10 @@ class LoopWait:
                 raise DeadlockError(describe_ring(self.waiter, ring))
             if too_deep:
                 raise NestingError(f"{told(self.job)} is not awaited on this thread: {DEPTH} jobs wait there already")
+            if lacks is not None:
+                raise DeadlockError(
+                    f"{told(self.waiter)} waits for {told(self.job)}, which waits for {lacks}, held by that job alone"
+                )
             if stuck:
                 raise DeadlockError(
                     f"{told(self.waiter)} waits for {told(self.job)}, which cannot start during this tick"

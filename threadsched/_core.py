@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
+from collections.abc import Callable
 from concurrent.futures import CancelledError
 from typing import Any, Protocol, TypeAlias
 
@@ -49,7 +50,10 @@ class Rule(Protocol):
         ...
 
     def may_start(self, job: Job[Any], now: float) -> bool:
-        """Say whether the job, first in the ready queue, may start now; if not, as above."""
+        """Say whether the job, first in the ready queue, may start now; if not, as above.
+
+        A rule that takes something for the job when it allows comes last: it is not told if another one refuses.
+        """
         ...
 
     def started(self, job: Job[Any], now: float) -> None:
@@ -58,6 +62,46 @@ class Rule(Protocol):
 
     def ended(self, job: Job[Any], now: float) -> None:
         """Take note that an attempt, or the job, ended, however it did; ``job.status`` says how."""
+        ...
+
+
+class Keeper(Protocol):
+    """What a family of rules has in common: told of what concerns all of their jobs; kept in ``core.keepers``."""
+
+    def reset(self) -> None:
+        """Forget every job, in the child of a fork."""
+        ...
+
+    def held(self, rule: Rule, job: Job[Any], now: float) -> None:
+        """Take note that ``rule`` refused a claim and the job waits now; look again, and ``core.readmit(job)`` once."""
+        ...
+
+    def holds(self, job: Job[Any]) -> bool:
+        """Say whether the job was refused and is to be readmitted: nobody else may let it go."""
+        ...
+
+    def has_room(self, job: Job[Any]) -> bool:
+        """Say whether a job that is held could start all the same, if it were asked for now. Takes nothing."""
+        ...
+
+    def ring(self, now: float) -> None:
+        """``core.alarm`` has come: let go what may go, and set another one or None."""
+        ...
+
+    def rekeyed(self, job: Job[Any], now: float) -> None:
+        """Take note that a pending job has another key."""
+        ...
+
+    def reorder(self) -> None:
+        """Take note that every pending job has another key and ``core.ranking`` is another."""
+        ...
+
+    def repair(self) -> None:
+        """Rebuild from the maps: an exception struck inside a change."""
+        ...
+
+    def audit(self, require: Callable[[object, str], None]) -> None:
+        """Call ``require(truth, what)`` for each invariant."""
         ...
 
 
@@ -80,6 +124,7 @@ class Core:
         self.drain = "all"
         self.broken = False  # an initializer failed: nothing can run
         self.gate: Gate | None = None  # with a bound on the pending jobs, or somebody who waits for fewer
+        self.keepers: tuple[Keeper, ...] = ()
         self.reset()
 
     def reset(self) -> None:
@@ -92,6 +137,8 @@ class Core:
         self.alarms = Armings()  # what is to be looked at in its time and is no job
         self.series: dict[int, Any] = {}  # number -> schedule that has not ended
         self.released = False  # since the runtime last looked, a rule let a job go: somebody must wake up
+        self.readmissions = 0  # how often that was straight into the ready queue
+        self.alarm: float | None = None  # the instant at which the keepers want to be told
         # What is to be done outside the lock: a cancelled job whose watchers must still be told, (job, reason) to
         # cancel a job for, an armed thing whose time has come, or (None, spoils) to drop. Appended by anybody who holds
         # the lock, taken off at the front.
@@ -110,6 +157,8 @@ class Core:
             self.gate.reset()
         self._ended: deque[tuple[Any, ...]] = deque(maxlen=self.history)  # the fields of a JobInfo, oldest first
         self._ended_ids: dict[str, tuple[int, tuple[Any, ...]]] = {}  # id -> (how many had ended then, record)
+        for keeper in self.keepers:
+            keeper.reset()
 
     # ---------------------------------------------------------------- in
 
@@ -172,6 +221,9 @@ class Core:
 
     def _let_go(self, job: Job[Any]) -> bool:
         """Ask the rules of a held job; True means that none objects and that this call ended its waiting."""
+        for keeper in self.keepers:
+            if keeper.holds(job):
+                return False
         for rule in job._attached.rules if job._attached is not None else ():
             if not rule.admits(job):
                 return False
@@ -188,6 +240,27 @@ class Core:
             self.delayed.push((job._run_at, job._seq))
             self.released = True
 
+    def readmit(self, job: Job[Any]) -> bool:
+        """Put a job back into the ready queue that a rule held back at its claim; False if it does not wait."""
+        self.readmissions += 1
+        try:
+            if self.waiting.pop(job._seq, None) is None:
+                return False
+            job._place = READY
+            self._push_ready(job._key, job._seq)
+        except BaseException:
+            if self.pending.get(job._seq) is job:
+                self.waiting.pop(job._seq, None)
+                job._place = READY
+                self.ready.untidy = True
+            raise
+        return True
+
+    def rekeyed(self, job: Job[Any], now: float) -> None:
+        """Tell the keepers that a pending job has another key."""
+        for keeper in self.keepers:
+            keeper.rekeyed(job, now)
+
     def _heads_delayed(self, seq: int) -> bool:
         if self.delayed.untidy:
             return True  # nobody knows before it is rebuilt, which whoever is woken does
@@ -200,6 +273,9 @@ class Core:
         """Move every job that is due from the delayed to the ready heap; return how many. O(k log n)."""
         if self.delayed.untidy:
             self.repair()
+        if self.alarm is not None and self.alarm <= now:
+            for keeper in self.keepers:
+                keeper.ring(now)
         try:
             return self._promote(now)
         except BaseException:
@@ -247,7 +323,8 @@ class Core:
                 job = pending.get(seq)
                 if job is None or (self.stale and not self.is_current(job, entry)):
                     continue
-                if job._attached is not None and not self._may_start(job, now):
+                # Held back already: a policy that was swapped meanwhile left a second entry.
+                if job._attached is not None and (job._place is not READY or not self._may_start(job, now)):
                     continue
                 # Linearization point of a claim: this pop, and nothing else, decides against a cancel.
                 if pending.pop(seq, None) is not None:
@@ -260,6 +337,8 @@ class Core:
                         self.gate.freed(pending)
                     return job
         except BaseException:
+            if job is not None and self.waiting.pop(job._seq, None) is not None:
+                job._place = READY  # broken off while it was being held back: asked again
             self._give_back(job)
             raise
         return None
@@ -280,20 +359,35 @@ class Core:
         for rule in job._attached.rules if job._attached is not None else ():
             if not rule.may_start(job, now):
                 self._hold(job)
+                if job._seq not in self.pending:
+                    self.waiting.pop(job._seq, None)  # cancelled while the rule was asked
+                    return False
+                for keeper in self.keepers:
+                    keeper.held(rule, job, now)
                 return False
         return True
 
-    def claim_one(self, job: Job[Any], now: float) -> bool:
-        """Take one given job for a caller of ``job.claim()``."""
+    def could_start(self, job: Job[Any]) -> bool:
+        """Say whether a job in a keeper's line could start at once, past the others there. Takes nothing."""
+        for keeper in self.keepers:
+            if keeper.holds(job):
+                return keeper.has_room(job)
+        return False
+
+    def claim_one(self, job: Job[Any], now: float, place: object = None) -> bool:
+        """Take one given job for a caller of ``job.claim()``; False if it is not pending or a rule refuses."""
+        rules = job._attached.rules if job._attached is not None else ()
         try:
+            for rule in rules:
+                if job._seq not in self.pending or not rule.may_start(job, now):
+                    return False
             if self.pending.pop(job._seq, None) is None:
                 return False
             self._left_queue(job)
             self.running[job._seq] = job
-            job._claim(now, None)
-            if job._attached is not None:
-                for rule in job._attached.rules:
-                    rule.started(job, now)
+            job._claim(now, place)
+            for rule in rules:
+                rule.started(job, now)
             if self.gate is not None:
                 self.gate.freed(self.pending)
         except BaseException:
@@ -308,6 +402,10 @@ class Core:
         """
         if self.halted or job._seq not in self.pending:
             return False
+        if job._place is WAITING:
+            # Those before it in a keeper's line may wait for a worker for ever: all of them may wait, like this one.
+            return self.could_start(job) and self.claim_one(job, now, place)
+        place_before = job._place
         try:
             if job._attached is not None and not self._may_start(job, now):
                 self.ready.untidy = self.delayed.untidy = True  # a rule holds it now, and its entry must not be found
@@ -324,6 +422,8 @@ class Core:
             if self.gate is not None:
                 self.gate.freed(self.pending)
         except BaseException:
+            if self.waiting.pop(job._seq, None) is not None:
+                job._place = place_before  # broken off while it was being held back: asked again
             self._give_back(job)
             raise
         self.sweep()
@@ -494,6 +594,8 @@ class Core:
         self.alarms.repair()
         self.delayed.rebuild(self._delayed_entries)
         self.rebuild_ready()
+        for keeper in self.keepers:
+            keeper.repair()
 
     def rebuild_ready(self) -> None:
         """Rebuild the ready heap from the map. O(n log n)."""
@@ -518,12 +620,17 @@ class Core:
             self.alarms.ring(now, self.outbox)
 
     def next_due(self) -> float | None:
-        """Return when the earliest delayed job or armed thing is due, or None; throws dead heads away."""
+        """Return when the earliest delayed job or armed thing is due or the keepers' alarm rings, or None."""
         due = self._next_delayed()
-        armed = self.alarms.due() if self.alarms.things and not self.halted and not self.closed else None
-        return armed if due is None or (armed is not None and armed < due) else due
+        if self.alarms.things and not self.halted and not self.closed:
+            armed = self.alarms.due()
+            if armed is not None and (due is None or armed < due):
+                due = armed
+        alarm = self.alarm
+        return alarm if due is None or (alarm is not None and alarm < due) else due
 
     def _next_delayed(self) -> float | None:
+        """Return when the earliest delayed job is due, or None; throws dead heads away."""
         delayed, pending = self.delayed, self.pending
         if delayed.untidy:
             self.repair()
@@ -571,7 +678,7 @@ class Core:
         that computed its key before the change and arrives after it sees another ``ranking`` than it used, and computes
         it again.
         """
-        latest = self.latest
+        latest = self.latest, self.readmissions
         jobs = list(self.pending.values())
         if ranking.trusted:
             keys = {job._seq: ranking.key_of(job) for job in jobs}
@@ -584,7 +691,7 @@ class Core:
         ready.shut()  # until the jobs have the keys that it knows them by
         # No call from this look to the last store: a submission from a handler came before, and is seen, or comes
         # after, and finds the new ranking with its queue.
-        if self.latest != latest:
+        if (self.latest, self.readmissions) != latest:
             return []
         self.ranking = ranking
         self.ready = ready
@@ -599,6 +706,8 @@ class Core:
         finally:
             ready.push = ready.resting_push  # no call: whatever strikes from here on, the door is open
         ready.open()
+        for keeper in self.keepers:
+            keeper.reorder()
         return None
 
     # ---------------------------------------------------------------- history
@@ -726,3 +835,5 @@ def check_invariants(core: Core) -> None:
     require(core.stale >= 0, "the count of stale entries is negative")
     require(min(core.done, core.failed, core.cancelled, core.retries) >= 0, "a counter is negative")
     require(len(core._ended) <= core.history, "the history is longer than it may be")
+    for keeper in core.keepers:
+        keeper.audit(require)

@@ -217,10 +217,11 @@ class Ending(Waiting):
         """``job.claim()``."""
         now = self.read_clock()
         with self.lock:
-            won = self.core.claim_one(job, now)
+            claimed = self.core.claim_one(job, now)
+            self._settled_locked()
         if self.core.outbox:
             self.drain_outbox()  # parents that it waited for
-        return won
+        return claimed
 
     def settle_claimed(self, job: Job[Any], result: object, error: BaseException | None) -> None:
         """``set_result`` and ``set_exception``, for who claimed the job."""

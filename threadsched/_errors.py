@@ -47,6 +47,10 @@ class JobDroppedError(ThreadschedError, concurrent.futures.CancelledError):
     """Raised by ``result()`` of a job that was cancelled to keep the queue within ``max_pending``; says which rule."""
 
 
+class UnknownLimitError(ThreadschedError, ValueError):
+    """Raised when a job option names a limit that the scheduler does not have."""
+
+
 class WorkerDiedError(ThreadschedError, RuntimeError):
     """Set on a job whose worker died outside of the task, in the scheduler's own loop."""
 

@@ -185,6 +185,7 @@ def run_here(runtime: Runtime, gate: Gate, job: Job[Any], options: Options) -> N
             if core.closed or runtime.broken is not None:
                 runtime._refuse()
             started = claim_newcomer(core, job, options.id, now, slot)
+            runtime._settled_locked()
         if not started:
             raise full(runtime, gate, "and only a job that could start at once runs on its submitter's thread")
         error = _outcome.run_attempt(runtime, slot, job)
@@ -217,6 +218,8 @@ def claim_newcomer(core: Core, job: Job[Any], id: str | None, now: float, place:
         if job._state == "PENDING":
             core.running.pop(job._seq, None)
             core.withdraw(job, core.entering)
+            for rule in rules:
+                rule.ended(job, now)
         raise
     for rule in rules:
         rule.started(job, now)

@@ -79,7 +79,7 @@ class Bell:
 
     def wanted(self) -> bool:
         """Whether there is something ready that this helper may run. Lock held."""
-        return any(one._place is READY for one in needed(self.job))
+        return any(one._place is READY or could_start(one) for one in needed(self.job))
 
 
 def needed(job: Job[Any]) -> Iterator[Job[Any]]:
@@ -103,7 +103,13 @@ def open_parents(job: Job[Any]) -> list[Job[Any]]:
 
 def is_due(job: Job[Any], now: float) -> bool:
     """Whether a pending job only needs somebody to run it. Lock held."""
-    return job._place is READY or (job._place is DELAYED and job._run_at <= now)
+    place = job._place
+    return place is READY or (place is DELAYED and job._run_at <= now) or could_start(job)
+
+
+def could_start(job: Job[Any]) -> bool:
+    """Whether a job could start past a line in which nobody before it comes forward. Lock held."""
+    return job._place is WAITING and bool(job._runtime.core.could_start(job))
 
 
 class Helping(Ending):
@@ -210,14 +216,14 @@ class Helping(Ending):
                     stack.append(after)
         return None
 
-    def _used_up_by(self, job: Job[Any], worker: Worker) -> str | None:
-        """Name what a held job lacks if only jobs on this very thread have it, who cannot go on before it ends.
+    def used_up_locked(self, job: Job[Any], closes: Callable[[Job[Any]], bool]) -> str | None:
+        """Name what a held job lacks if all jobs that have it are such as cannot go on before it ends.
 
         A rule that hands out room says in ``holders(job)`` what has none, as (name, jobs that have it). Lock held.
         """
         for rule in job._attached.rules if job._attached is not None and job._place is WAITING else ():
             for name, jobs in getattr(rule, "holders", _no_holders)(job):
-                if jobs and all(one._place is worker for one in jobs):
+                if jobs and all(closes(one) for one in jobs):
                     return str(name)
         return None
 
@@ -237,14 +243,14 @@ class Helping(Ending):
                     self._pass_on_locked(0)
                     return None
                 ring = self.ring_locked(job, lambda one: one._place is worker)
-                moved = core.promote(now) if not self.stepped and len(core.delayed) else 0
+                moved = core.promote(now) if not self.stepped and (len(core.delayed) or core.alarm is not None) else 0
                 due = any(is_due(one, now) for one in needed(job))
                 task = self.claim_needed_locked(job, worker, now) if due and ring is None else None
                 if task is not None:
                     self._pass_on_locked(moved)
                     return task
                 too_deep = due and ring is None and worker.depth >= DEPTH
-                lacks = self._used_up_by(job, worker)
+                lacks = self.used_up_locked(job, lambda one: one._place is worker)
                 refused = ring is not None or too_deep or lacks is not None or self.stepped
                 if not refused:
                     self._park_locked(bell, now)

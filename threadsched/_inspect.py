@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import sys
 import traceback
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from threadsched import _dependencies, _log, _series
 from threadsched._errors import InvariantError
 from threadsched._job import DELAYED, WAITING, Job
+from threadsched._limit import LimitInfo
 from threadsched._records import JobInfo, JobStatus, Reason, Stats
 from threadsched._worker import Worker
 
@@ -117,6 +119,7 @@ def explain(runtime: Runtime, job: Job[Any]) -> list[Reason]:
         ahead, width = len(runtime.core.ready), runtime.width
         halted, paused = runtime.core.halted, runtime.core.paused
         awaited = list(runtime.awaits.get(job._seq, ()))
+        limits = runtime.limits.reasons(job, now)
     if info.status is JobStatus.RUNNING:
         waits = "".join(f"; it waits for job {one.id!r} ({one.name})" for one in awaited)
         return [Reason("running", f"attempt {info.attempts} runs on {info.worker or 'its claimer'}{waits}")]
@@ -131,11 +134,13 @@ def explain(runtime: Runtime, job: Job[Any]) -> list[Reason]:
     held = _dependencies.reasons(runtime, job)
     if held or paused:
         early = _delayed(info, now) if info.run_at > now else []
-        return reasons + early + held
+        return reasons + early + held + limits
     if halted:
         return [Reason("queued", "the scheduler was told to give up what is pending")]
     if delayed:
         return _delayed(info, now)
+    if limits:
+        return limits
     return [Reason("queued", f"due; {ahead} entries in the ready queue for {width} workers")]
 
 
@@ -145,6 +150,13 @@ def _delayed(info: JobInfo, now: float) -> list[Reason]:
         what = f"attempt {info.attempts} failed ({info.error}); the next is due in {left}"
         return [Reason("retry", what, info.run_at)]
     return [Reason("delayed", f"due in {left}", info.run_at)]
+
+
+def limits(runtime: Runtime) -> Mapping[str, LimitInfo]:
+    """Describe every limit."""
+    now = runtime.read_clock()
+    with runtime.lock:
+        return runtime.limits.look(now)
 
 
 def check(runtime: Runtime) -> None:

@@ -33,6 +33,7 @@ class JobOptions(TypedDict, total=False):
     context: bool
     after: Future[Any] | Iterable[Future[Any]] | None
     after_any_outcome: bool
+    limits: str | Iterable[str] | None
 
 
 class ScheduleOptions(JobOptions, total=False):
@@ -75,6 +76,7 @@ class Options:
         "delay",
         "id",
         "lasting",
+        "limits",
         "name",
         "priority",
         "retry",
@@ -98,6 +100,7 @@ class Options:
         context: object = True,
         after: object = None,
         after_any_outcome: object = False,
+        limits: object = None,
     ) -> None:
         self.id = None if id is None else _numbers.text("id", id)
         self.name = None if name is None else _numbers.text("name", name)
@@ -115,9 +118,11 @@ class Options:
             if delay is not _UNSET:
                 raise TypeError("at cannot be given together with delay: both say when")
             self.timing = At(_numbers.moment("at", at))
+        self.limits = _checked_names(limits)
         # What a job keeps: if nothing in here outlasts the submission, the defaults, so that a million jobs with a
         # delay of their own do not keep a million of these.
         plain = self.id is None and self.name is None and self.retry is None and self.timing is None
+        plain = plain and not self.limits
         self.lasting: Options = DEFAULTS if plain and DEFAULTS is not None else self
         parents = _checked_parents(after)
         if parents:
@@ -125,6 +130,17 @@ class Options:
                 self.lasting = copy.copy(self)  # a job must not keep its parents, nor must its record
                 self.lasting.lasting = self.lasting
             self.after = parents
+
+
+def _checked_names(limits: object) -> tuple[str, ...]:
+    """Return the names of limits in order, each once: jobs that name the same ones share a line."""
+    if limits is None:
+        return ()
+    if isinstance(limits, str):
+        return (_numbers.text("limits", limits),)
+    if isinstance(limits, (bytes, bytearray)) or not isinstance(limits, Iterable):
+        raise TypeError(f"limits must be a limit's name or names, not {_numbers.describe(limits)}")
+    return tuple(sorted({_numbers.text("a name in limits", name) for name in limits}))
 
 
 def _checked_retry(retries: object, backoff: object, retry: object) -> Retry | None:

@@ -143,6 +143,7 @@ class Pool(Awaiting):
         self.helpers.clear()
         self.awaits.clear()
         self.stand_in = None
+        self.readmissions = 0
         for registry in (
             self.idle,
             self.watch,

@@ -85,7 +85,7 @@ class Reason:
     """One answer to "why is this job not running?"."""
 
     kind: str
-    """``delayed``, ``queued``, ``paused``, ``parent``, ``retry``, ``running`` or ``ended``."""
+    """``delayed``, ``queued``, ``paused``, ``parent``, ``limit``, ``retry``, ``running`` or ``ended``."""
     detail: str
     """The same in words."""
     until: float | None = None

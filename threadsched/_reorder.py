@@ -51,6 +51,7 @@ class Glimpse(Job[Any]):
 def set_priority(runtime: Runtime, job: Job[Any], priority: float) -> bool:
     """Move a pending job to where another priority puts it; False if it is not pending any more."""
     core = runtime.core
+    now = runtime.read_clock() if core.keepers else 0.0
     while True:
         with runtime.lock:
             ranking = core.ranking
@@ -58,13 +59,29 @@ def set_priority(runtime: Runtime, job: Job[Any], priority: float) -> bool:
             if core.pending.get(job._seq) is not job:
                 return False
             if ranking.trusted or ranking.comparing:
-                return reorder(core, job, priority, None)
+                return _reorder_and_tell(runtime, job, priority, None, now)
             glimpse = Glimpse(job, priority)
         key = ranking.key_of(glimpse)
         with runtime.lock:
             if core.ranking is ranking and job._run_at is glimpse._run_at:
-                return reorder(core, job, priority, key)
+                return _reorder_and_tell(runtime, job, priority, key, now)
         del glimpse  # not under the lock: it may hold the last references to what the job dropped meanwhile
+
+
+def _reorder_and_tell(runtime: Runtime, job: Job[Any], priority: float, key: object, now: float) -> bool:
+    """Reorder, and let who holds the job back look again; lock held."""
+    core = runtime.core
+    if not core.keepers:
+        return reorder(core, job, priority, key)
+    try:
+        moved = reorder(core, job, priority, key)
+        if moved:
+            core.rekeyed(job, now)
+    except BaseException:
+        core.ready.untidy = core.delayed.untidy = True  # its place in a line may be the old one
+        raise
+    runtime._settled_locked()
+    return moved
 
 
 def reorder(core: Core, job: Job[Any], priority: float, key: object) -> bool:
@@ -117,4 +134,6 @@ def set_policy(runtime: Runtime, policy: OrderingPolicy) -> None:
         with runtime.lock:
             runtime.core.ranking.refuse_in_before()
             missing = runtime.core.rerank(ranking, keys, bases)
+            if missing is None:
+                runtime._settled_locked()
     runtime.log_faults()

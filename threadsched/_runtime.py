@@ -53,6 +53,9 @@ class Runtime(Pool):
                 _dependencies.attach(self, job, options)
             if options.timing is not None:
                 options.timing.attach(self, job)
+            if options.limits:  # last of the rules: it takes something when it allows
+                attached = job._attach()
+                attached.rules = (*attached.rules, self.limits.group(options.limits))
         core = self.core
         while True:
             if not self.manned:
@@ -144,6 +147,7 @@ class Runtime(Pool):
                         _locks.release_all(attached.tokens)
                         _spoil, attached.error = attached.error, None  # dropped when this frame ends, unlocked
                         if attached.callbacks:
+                            self._settled_locked()
                             worker.order = TELL
                             return None
                 if core.alarms.things:
@@ -152,7 +156,7 @@ class Runtime(Pool):
                     worker.order = OUTBOX
                     return None
                 delayed = core.delayed
-                moved = core.promote(now) if delayed.lane or delayed.heap else 0
+                moved = core.promote(now) if delayed.lane or delayed.heap or core.alarm is not None else 0
                 job = core.claim(now, worker)
                 if job is not None:
                     worker.job = job
@@ -162,7 +166,9 @@ class Runtime(Pool):
                         _locks.release_all(self.turn_waiters)
                     return job
                 if settled is not None:
-                    self._settled_locked()
+                    self._tell_idle_locked()
+                    if core.keepers:
+                        self._mind_keepers_locked(resting=True)
                     worker.order = AGAIN
                     return None
                 self._rest_locked(worker, now)
@@ -174,7 +180,9 @@ class Runtime(Pool):
     def _rest_locked(self, worker: Worker, now: float) -> None:
         """Nothing to claim: decide whether to leave, help, watch or sleep, and register for that."""
         core = self.core
-        self._settled_locked()
+        self._tell_idle_locked()
+        if core.keepers:
+            self._mind_keepers_locked(resting=True)
         if core.closed:
             if not core.pending:
                 worker.order = LEAVE
@@ -188,6 +196,7 @@ class Runtime(Pool):
         token = worker.token
         if due is not None and not self.watch:
             worker.order, worker.due = WATCH, due
+            self.watched = due
             place = self.watch
         else:
             worker.order = IDLE

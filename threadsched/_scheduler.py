@@ -10,7 +10,7 @@ from __future__ import annotations
 import concurrent.futures
 import os
 import weakref
-from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import Any, Literal, NoReturn, ParamSpec, TypeVar, Unpack, overload
 
@@ -20,6 +20,7 @@ from threadsched._core import DRAINS
 from threadsched._gate import make_gate
 from threadsched._heap import STRUCTURES
 from threadsched._job import Job
+from threadsched._limit import Limit, LimitInfo, checked_limits
 from threadsched._map import map_over
 from threadsched._options import DEFAULTS, Options, ScheduleOptions, Seconds, make_options
 from threadsched._plan import DEFAULT_PLAN, RECURRING, Plan, refuse_recurring, refuse_single
@@ -55,6 +56,7 @@ class Scheduler(concurrent.futures.Executor):
             ``"drop_lowest"``: the one that the policy ranks last is, which may be the new one; needs
             ``queue="indexed"``. ``"caller_runs"``: the task runs on the submitting thread, if it could start at once;
             else QueueFullError. A dropped job's ``result()`` raises JobDroppedError.
+        limits: name to :class:`Limit`, for jobs with the option ``limits``; None means that there are none.
         history: how many ended jobs ``status_of`` and ``snapshot`` remember, without results; 0 means none.
         on_error: called as ``on_error(job, error)`` for every job that ends FAILED, on the thread that ended it.
         initializer: called with ``initargs`` on each worker before its first job. If it raises, the scheduler is
@@ -81,6 +83,7 @@ class Scheduler(concurrent.futures.Executor):
         queue: Literal["lazy", "indexed"] = "lazy",
         max_pending: int | None = None,
         on_full: Literal["block", "reject", "drop_oldest", "drop_lowest", "caller_runs"] = "block",
+        limits: Mapping[str, Limit] | None = None,
         history: int = 1000,
         on_error: Callable[[Job[Any], BaseException], object] | None = None,
         initializer: Callable[..., object] | None = None,
@@ -97,6 +100,7 @@ class Scheduler(concurrent.futures.Executor):
             clock=MonotonicClock() if clock is None else checked_clock(clock),
             name=_numbers.text("name", name),
             queue=checked_word("queue", queue, STRUCTURES),
+            limits=checked_limits(limits),
             history=_numbers.count("history", history),
             on_error=on_error,
             initializer=None if initializer is None else _bind(initializer, initargs),
@@ -231,6 +235,8 @@ class Scheduler(concurrent.futures.Executor):
           nothing else.
         - ``submit_timeout``: real seconds that the submission may wait for a place in a full queue; None, the default,
           means as long as it takes, 0 not to wait. Without effect where it would not wait at all.
+        - ``limits``: a name, or names, of the scheduler's limits; the job starts when all of them have room, and keeps
+          no worker until then. ``job.claim()`` is refused without room.
         - ``context``: whether the task sees the submitter's context variables, True by default; False gives it an
           empty context.
         - ``after``: a future or an iterable of them, its *parents*: jobs of this scheduler, of another, or any
@@ -256,6 +262,7 @@ class Scheduler(concurrent.futures.Executor):
         Raises:
             TypeError: an unknown option, a value of another type, or ``at`` together with ``delay``.
             ValueError: a number out of range, an unknown word, or a ``datetime`` without a time zone.
+            UnknownLimitError: ``limits`` names one that the scheduler does not have. It is a ValueError.
 
         Cost: a few microseconds; keep the result for jobs that are alike.
         """
@@ -429,6 +436,11 @@ class Scheduler(concurrent.futures.Executor):
         """Return the schedules that have not ended, in order of their making. O(n) in them."""
         return _schedule.schedules(self._runtime)
 
+    @property
+    def limits(self) -> Mapping[str, LimitInfo]:
+        """How each limit stands at this instant, by name; read-only. O(limits × sets of limits that jobs named)."""
+        return _inspect.limits(self._runtime)
+
     def check(self) -> None:
         """Audit every invariant; InvariantError on the first broken one, which would be a bug of ours. O(n log n)."""
         _inspect.check(self._runtime)
@@ -450,6 +462,8 @@ class Submitter(concurrent.futures.Executor):
     """
 
     def __init__(self, runtime: Runtime, options: Options, plan: Plan, given: tuple[str, ...]) -> None:
+        if options.limits:
+            runtime.limits.check_names(options.limits)
         self._runtime = runtime
         self._options = options
         self._plan = plan

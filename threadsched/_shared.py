@@ -28,8 +28,9 @@ others sleep without a timeout, and an idle pool with nothing delayed makes no w
 from __future__ import annotations
 
 import logging
+import math
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
 from threadsched import _locks, _log
@@ -38,6 +39,8 @@ from threadsched._core import Core
 from threadsched._dependencies import ForeignParent
 from threadsched._errors import BrokenSchedulerError, InterpreterExitRuntimeError, SchedulerClosedError
 from threadsched._job import Job
+from threadsched._limit import Limit
+from threadsched._limits import Limits
 from threadsched._locks import make_waker
 from threadsched._policy import Ranking
 from threadsched._wall import WallWatch
@@ -64,6 +67,7 @@ class Shared:
         initializer: Callable[[], object] | None = None,
         exit_timeout: float = 10.0,
         stepped: bool = False,
+        limits: Mapping[str, Limit] | None = None,
     ) -> None:
         # Set once.
         self.width = width
@@ -82,6 +86,9 @@ class Shared:
         self.core = Core(ranking, queue, history, stepped=stepped)
         self.wall = WallWatch(clock)
         self.face: Callable[[], Any] = _no_face  # a weak reference to the scheduler
+        self.limits = Limits(self.core, limits or {})
+        if limits:
+            self.core.keepers = (*self.core.keepers, self.limits)
         self.workers: dict[int, Worker] = {}  # number -> worker, from its arrival to its leaving
         self.launched: set[int] = set()  # numbers whose thread was started and has not left
         self.manned = stepped  # every worker was launched: submissions need not look
@@ -91,6 +98,8 @@ class Shared:
         self.stand_in: Any = None  # the Bell of the helper that watches the delayed heap because no worker does
         self.awaits: dict[int, list[Job[Any]]] = {}  # seq of a running job -> the jobs that it waits for
         self.ticker = 0  # the thread that steps a stepped scheduler
+        self.watched = math.inf  # until when that one sleeps
+        self.readmissions = 0  # how many of the core's were told to the workers
         self.sleepers: dict[Any, float] = {}  # token -> until when, of tasks in job.sleep()
         self.due_until = 0.0  # under drain="due": the reading when the door was closed
         self.clearing = False  # somebody is giving up what a shutdown leaves unstarted
@@ -163,6 +172,9 @@ class Shared:
         # Not next_due(), which throws dead heads away: to it, the newcomer is one until it is in the map.
         first = self.core.delayed.first()
         due = None if first is None else first[0]
+        alarm = self.core.alarm
+        if alarm is not None and (due is None or alarm < due):
+            due = alarm
         bells = list(self.helpers.values())
         sleeper = self.stand_in or next((bell for bell in bells if bell.sleeps), None)
         for bell in bells if sleeper is None else (sleeper,):
@@ -181,6 +193,8 @@ class Shared:
         ready = len(core.ready)
         for _ in range(min(max(moved, 1), ready)):
             self._wake_locked()
+        if core.keepers:
+            self._mind_keepers_locked()
         unwatched = not self.watch and (self.idle or (self.helpers and self.stand_in is None))
         # What a rule let go may be due before the alarm that is set.
         if (len(core.delayed) or core.alarms.things) and (core.released or unwatched):
@@ -189,12 +203,39 @@ class Shared:
 
     def _settled_locked(self) -> None:
         """A job ended: tell who waits for the last one, and wake a worker for what that let go."""
+        self._tell_idle_locked()
+        if self.core.keepers:
+            self._mind_keepers_locked()
+
+    def _tell_idle_locked(self) -> None:
         if self.core.released:
             self.core.released = False
             if len(self.core.delayed) or self.core.alarms.things:
                 self._new_head_locked()
         if self.idle_waiters and not self.core.pending and not self.core.running:
             _locks.release_all(self.idle_waiters)
+
+    def _mind_keepers_locked(self, resting: bool = False) -> None:
+        """Wake a worker for what the keepers let go, and see that somebody sleeps no longer than to their alarm.
+
+        ``resting``: the caller is a worker that is about to sleep, until the alarm if nobody else does.
+        """
+        core = self.core
+        if core.readmissions != self.readmissions:
+            self.readmissions = core.readmissions
+            if len(core.ready):
+                self._wake_locked()
+        if self.helpers:
+            self._ring_helpers_locked()
+        if core.alarm is not None:
+            if self.watch:
+                until = self.watched
+            elif self.stand_in is not None and self.stand_in.due is not None:
+                until = self.stand_in.due
+            else:
+                until = -math.inf if resting else math.inf
+            if core.alarm < until:
+                self._new_head_locked()
 
     def read_clock(self) -> float:
         """Return the clock's reading, or the last one if the clock raises."""

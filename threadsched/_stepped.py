@@ -5,7 +5,7 @@ from __future__ import annotations
 import concurrent.futures
 import threading
 import weakref
-from collections.abc import Callable, Coroutine, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from typing import Any, Literal, NamedTuple, ParamSpec, TypeVar, Unpack, overload
 
 from threadsched import _exit, _inspect, _numbers, _outcome, _schedule, _worker
@@ -15,6 +15,7 @@ from threadsched._fake_clock import FakeClock
 from threadsched._gate import make_gate
 from threadsched._heap import STRUCTURES
 from threadsched._job import Job
+from threadsched._limit import Limit, LimitInfo, checked_limits
 from threadsched._map import map_over
 from threadsched._options import DEFAULTS, ScheduleOptions, Seconds
 from threadsched._plan import DEFAULT_PLAN
@@ -49,6 +50,8 @@ class StepScheduler(concurrent.futures.Executor):
         policy: as for ``Scheduler``.
         clock: as for ``Scheduler``; None makes a :class:`FakeClock`, found as ``clock``.
         queue: as for ``Scheduler``.
+        limits: as for ``Scheduler``. A job held back by a rate can run in the first tick at or after the instant that
+            has room.
         history: as for ``Scheduler``.
         max_pending: as for ``Scheduler``.
         on_full: as for ``Scheduler``, but not ``"block"``, which nobody could end: ``"reject"`` is the default.
@@ -63,6 +66,7 @@ class StepScheduler(concurrent.futures.Executor):
         policy: OrderingPolicy | None = None,
         clock: Clock | None = None,
         queue: str = "lazy",
+        limits: Mapping[str, Limit] | None = None,
         history: int = 1000,
         max_pending: int | None = None,
         on_full: Literal["reject", "drop_oldest", "drop_lowest", "caller_runs"] = "reject",
@@ -75,6 +79,7 @@ class StepScheduler(concurrent.futures.Executor):
             ranking=ranking,
             clock=self.clock,
             queue=checked_word("queue", queue, STRUCTURES),
+            limits=checked_limits(limits),
             history=_numbers.count("history", history),
             stepped=True,
         )
@@ -153,6 +158,11 @@ class StepScheduler(concurrent.futures.Executor):
     def stats(self) -> Stats:
         """Return the counts of this instant."""
         return _inspect.stats(self._runtime)
+
+    @property
+    def limits(self) -> Mapping[str, LimitInfo]:
+        """How each limit stands at this instant, by name; read-only."""
+        return _inspect.limits(self._runtime)
 
     def check(self) -> None:
         """Audit every invariant."""

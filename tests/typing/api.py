@@ -16,6 +16,8 @@ from threadsched import (
     Job,
     JobInfo,
     JobStatus,
+    Limit,
+    LimitInfo,
     OldestDuePolicy,
     PriorityPolicy,
     Schedule,
@@ -50,6 +52,13 @@ def construction() -> None:
     Scheduler(queue="fast")  # type: ignore[arg-type]
     Scheduler(policy=FifoPolicy)  # type: ignore[arg-type]
     Scheduler(threads=4)  # type: ignore[call-arg]
+    limited = Scheduler(limits={"api": Limit(concurrency=2), "mail": Limit(rate=10, per=timedelta(seconds=1))})
+    assert_type(limited.limits["api"], LimitInfo)
+    limited.options(limits="api").submit(double, 1)
+    limited.options(limits=["api", "mail"]).submit(double, 1)
+    limited.options(limits=1)  # type: ignore[arg-type]
+    Scheduler(limits={"api": 2})  # type: ignore[dict-item]
+    Limit(rate=1.5)  # type: ignore[arg-type]
 
 
 def submission(scheduler: Scheduler) -> None:
