@@ -112,6 +112,32 @@ Spoils: TypeAlias = tuple[Any, ...]
 class Core:
     """Heaps, map, counters and history. See the top of this file for who may call."""
 
+    # The fields of the hot path. An interpreter keeps the first thirty attributes of a class in a quick place and looks
+    # the others up; these must not depend on how many there are.
+    __slots__ = (
+        "__dict__",
+        "_ended",
+        "alarm",
+        "alarms",
+        "closed",
+        "delayed",
+        "done",
+        "entering",
+        "gate",
+        "halted",
+        "keepers",
+        "latest",
+        "numbers",
+        "outbox",
+        "pending",
+        "ranking",
+        "ready",
+        "running",
+        "stale",
+        "stepped",
+        "waiting",
+    )
+
     def __init__(self, ranking: Ranking, queue: str = "lazy", history: int = 1000, *, stepped: bool = False) -> None:
         self.queue_type = STRUCTURES[queue]
         self.stepped = stepped  # a due newcomer waits for the next promotion

@@ -54,6 +54,24 @@ def _no_face() -> None:
 class Shared:
     """Fields, wake-ups and the clock; the base of all rooms."""
 
+    # The fields of the hot path: see Core.
+    __slots__ = (
+        "__dict__",
+        "broken",
+        "core",
+        "helpers",
+        "idle",
+        "last_reading",
+        "launched",
+        "lock",
+        "manned",
+        "mark",
+        "now",
+        "stepped",
+        "turn_waiters",
+        "watch",
+    )
+
     def __init__(
         self,
         *,
