@@ -77,7 +77,7 @@ def outcome(script: str, **options: object) -> tuple[list[str], str, float]:
 
 @pytest.mark.parametrize("closing", ["nothing", "shutdown(wait=False)", "exception"])
 @pytest.mark.parametrize(
-    "combination", [pytest.param(one, id="+".join(one)) for one in sample(COMBINATIONS, 3, "exit")]
+    "combination", [pytest.param(one, id="+".join(one)) for one in sample(COMBINATIONS, 2, "exit")]
 )
 def test_exit_with_jobs(combination: tuple[str, ...], closing: str) -> None:
     """What runs and what is ready finishes, what is delayed is cancelled, what backs off fails, what is stuck is named.
