@@ -209,12 +209,13 @@ class Job(concurrent.futures.Future[T], Generic[T]):
         self._options = options.lasting
         self._priority = options.priority
         self._submitted_at = now
-        delay = options.delay
-        self._run_at = now + delay if delay else now
-        if options.deadline is not None:
-            self._deadline = now + options.deadline
         self._state = _PENDING
-        self._place: Any = DELAYED if delay else READY
+        if options.delay:
+            self._run_at = now + options.delay
+            self._place: Any = DELAYED
+        else:
+            self._run_at = now
+            self._place = READY
         self._attempts = 0
         self._started_at: float | None = None
         self._attached: Attached | None = None

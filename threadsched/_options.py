@@ -80,6 +80,7 @@ class Options:
         "name",
         "priority",
         "retry",
+        "special",
         "submit_timeout",
         "timing",
     )
@@ -130,6 +131,8 @@ class Options:
                 self.lasting = copy.copy(self)  # a job must not keep its parents, nor must its record
                 self.lasting.lasting = self.lasting
             self.after = parents
+        # One test a submission for all that few jobs have: parents, limits, a timing or a deadline of their own.
+        self.special = bool(parents or self.limits or self.timing is not None or self.deadline is not None)
 
 
 def _checked_names(limits: object) -> tuple[str, ...]:

@@ -37,33 +37,27 @@ class Runtime(Pool):
         args: tuple[Any, ...],
         kwargs: dict[str, Any] | None,
         options: Options,
-        job: Job[Any] | None = None,
+        held: Job[Any] | None = None,
     ) -> Job[Any]:
         """Accept a job: the hot path, a few C calls long inside the lock.
 
-        ``job`` is one that a full queue held up before, and for which there is a place now (see ``_full``).
+        ``held`` is one that a full queue held up before, and for which there is a place now (see ``_full``).
         """
-        again = job is not None
+        job = held
         if job is None:
             if type(fn) is not FunctionType:
                 _outcome.check_task(fn)
-            context = copy_context() if options.context else None
-            job = Job(self, fn, args, kwargs or None, options, context or None, self.now())
-            if options.after:
-                _dependencies.attach(self, job, options)
-            if options.timing is not None:
-                options.timing.attach(self, job)
-            if options.limits:  # last of the rules: it takes something when it allows
-                attached = job._attach()
-                attached.rules = (*attached.rules, self.limits.group(options.limits))
+            context = (copy_context() or None) if options.context else None
+            job = Job(self, fn, args, kwargs or None, options, context, self.now())
+            if options.special:
+                self._dress(job, options)
         core = self.core
         while True:
             if not self.manned:
                 self.man()
             ranking = core.ranking
-            if ranking.trusted:
-                seq = 0
-            else:
+            seq = 0
+            if not ranking.trusted:
                 with self.lock:
                     ranking.refuse_in_before()
                     seq = job._seq = next(core.numbers)  # a policy of the user's may look at job.seq
@@ -74,7 +68,7 @@ class Runtime(Pool):
             with self.lock:
                 outer = core.entering
                 try:
-                    if core.closed or self.broken is not None:
+                    if core.closed:  # as one whose initializer failed is, too
                         self._refuse()
                     if core.ranking is not ranking:
                         continue  # swapped since the key was computed
@@ -85,7 +79,8 @@ class Runtime(Pool):
                     gate = core.gate
                     if gate is not None and type(options.timing) is not Run and not gate.admits(job, core.pending):
                         break  # full
-                    seq = seq or next(core.numbers)
+                    if not seq:
+                        seq = next(core.numbers)
                     if options.id is not None:
                         core.reserve(job, options.id)
                     if core.enter(job, seq):
@@ -108,9 +103,21 @@ class Runtime(Pool):
                 finally:
                     if self.mark is job:
                         self.mark = None
-        if again:
+        if held is not None:
             raise _full.StillFullError
         return _full.make_room(self, job, options)
+
+    def _dress(self, job: Job[Any], options: Options) -> None:
+        """Give a new job what few jobs have."""
+        if options.deadline is not None:
+            job._deadline = job._submitted_at + options.deadline
+        if options.after:
+            _dependencies.attach(self, job, options)
+        if options.timing is not None:
+            options.timing.attach(self, job)
+        if options.limits:  # last of the rules: it takes something when it allows
+            attached = job._attach()
+            attached.rules = (*attached.rules, self.limits.group(options.limits))
 
     def set_policy(self, policy: OrderingPolicy) -> None:
         """Order pending and future jobs by another policy."""

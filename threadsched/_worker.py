@@ -170,7 +170,11 @@ class Worker:
             settled = self.settled = None
             fn, args, kwargs, context = job._fn, job._args, job._kwargs, job._context
             try:
-                result = run_task(fn, args, kwargs, own_context(job) if context is not None else Context())
+                # run_task(), without its call.
+                context = own_context(job) if context is not None else Context()
+                result = context.run(fn, *args, **kwargs) if kwargs else context.run(fn, *args)
+                if type(result) is CoroutineType:
+                    result = _coroutines.run(self, result, context)
             except BaseException as error:  # a task may raise anything; it is that job's failure and nobody else's
                 runtime.attempt_failed(job, error)
                 fn = args = kwargs = context = result = None  # nothing is settled that would drop them under the lock
@@ -221,7 +225,7 @@ def run_task(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None, cont
 
 
 # Code whose frames are the outermost of a task's traceback and not the task's.
-OUTER_CODE = {run_task.__code__, _coroutines.run.__code__}
+OUTER_CODE = {run_task.__code__, Worker.serve.__code__, _coroutines.run.__code__}
 
 
 def call_hook(what: str, hook: Any, *args: object) -> None:
