@@ -55,6 +55,7 @@ LAYERS = (
     "_full",
     "_reorder",
     "_runtime",
+    "_bulk",
     "_map",
     "_scheduler",
     "_fake_clock",

@@ -123,7 +123,7 @@ class StepScheduler(concurrent.futures.Executor):
         buffersize: int | None = None,
     ) -> Iterator[T]:
         """Submit a job for each input; as ``Scheduler.map``. Tick before you ask the iterator for a result."""
-        return map_over(self.submit, fn, iterables, timeout, chunksize, buffersize)
+        return map_over(self.submit, fn, iterables, timeout, chunksize, buffersize, (self._runtime, DEFAULTS))
 
     def pause(self) -> None:
         """Start nothing in further ticks; what is due is still promoted."""
