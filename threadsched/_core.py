@@ -172,7 +172,7 @@ class Core:
     def reset(self) -> None:
         """Forget every job; the rules stay."""
         self.delayed: LazyQueue = self.queue_type()  # Queue of (run_at, seq)
-        self.ready: LazyQueue = self.queue_type(self.ranking)  # Queue of (key, seq)
+        self.ready: LazyQueue = self.queue_type(self.ranking, levelled=True)  # Queue of (key, seq)
         self.pending: dict[int, Job[Any]] = {}  # seq -> job, in order of acceptance
         self.running: dict[int, Job[Any]] = {}
         self.waiting: dict[int, Job[Any]] = {}  # those of the pending that a rule holds back
@@ -229,8 +229,13 @@ class Core:
         if job._attached is not None and not self._admitted(job):
             return False
         if job._place is READY and not self.stepped:
-            push = self.ready.push
-            push((job._key, seq))
+            ready, key = self.ready, job._key
+            level = ready.level
+            # The same as the push, for an equal of those that are there, without a call.
+            if key is ready.open_rank and level and level[-1] < seq:
+                level.append(seq)
+            else:
+                ready.push((key, seq))
             return False
         job._place = DELAYED
         self.delayed.push((job._run_at, seq))
@@ -737,7 +742,7 @@ class Core:
         missing = [job for job in jobs if job._seq not in keys or (bases and not _based_on(job, bases[job._seq]))]
         if missing:
             return missing
-        ready = self.queue_type(ranking)
+        ready = self.queue_type(ranking, levelled=True)
         ready.rebuild(lambda: [(keys[job._seq], job._seq) for job in jobs if job._place is READY])
         ready.shut()  # until the jobs have the keys that it knows them by
         # No call from this look to the last store: a submission from a handler came before, and is seen, or comes
