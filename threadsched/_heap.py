@@ -89,8 +89,8 @@ class LazyQueue:
 
     def in_order(self) -> bool:
         """Audit the order of what is held."""
-        lane, level, heap = list(self.lane), list(self.level), self.heap
-        ascending = not any(b < a for part in (lane, level) for a, b in itertools.pairwise(part))
+        heap, parts = self.heap, [list[Any](self.lane), list[Any](self.level)]
+        ascending = not any(b < a for part in parts for a, b in itertools.pairwise(part))
         return ascending and not any(heap[child] < heap[(child - 1) // 2] for child in range(1, len(heap)))
 
     def discard(self, entry: Entry) -> bool:
