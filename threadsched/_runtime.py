@@ -110,11 +110,17 @@ class Runtime(Pool):
     def _dress(self, job: Job[Any], options: Options) -> None:
         """Give a new job what few jobs have."""
         if options.deadline is not None:
-            job._deadline = job._submitted_at + options.deadline
+            deadline = options.deadline
+            job._deadline = deadline.on_clock(job._submitted_at, self.wall.look(self) if deadline.wall else 0.0)
         if options.after:
             _dependencies.attach(self, job, options)
         if options.timing is not None:
             options.timing.attach(self, job)
+        if options.timeout is not None or options.expires is not None:
+            expires = options.expires
+            offset = self.wall.look(self) if expires is not None and expires.wall else 0.0
+            _time_limits.attach(self.core.time_limits, job, options.timeout, expires, offset)
+            self.watch_limits()
         if options.limits:  # last of the rules: it takes something when it allows
             attached = job._attach()
             attached.rules = (*attached.rules, self.limits.group(options.limits))
