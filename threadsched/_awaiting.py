@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 class Awaiting(Helping):
     """The room of coroutines that wait for jobs."""
 
+    __slots__ = ()
+
     def wait_on_loop(
         self, job: Job[Any], loop: asyncio.AbstractEventLoop, future: asyncio.Future[Any]
     ) -> LoopWait | None:

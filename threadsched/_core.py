@@ -119,27 +119,41 @@ Spoils: TypeAlias = tuple[Any, ...]
 class Core:
     """Heaps, map, counters and history. See the top of this file for who may call."""
 
-    # The fields of the hot path. An interpreter keeps the first thirty attributes of a class in a quick place and looks
-    # the others up; these must not depend on how many there are.
+    # All fields, and no dictionary: an interpreter finds a method of such an object as quickly as a field, and either
+    # in the same time however many there are.
     __slots__ = (
-        "__dict__",
         "_ended",
+        "_ended_ids",
         "alarm",
         "alarms",
+        "broken",
+        "cancelled",
         "closed",
+        "dead_delayed",
         "delayed",
         "done",
+        "drain",
         "entering",
+        "failed",
         "gate",
         "halted",
+        "history",
         "keepers",
         "latest",
+        "left_behind",
+        "named",
         "numbers",
         "outbox",
+        "paused",
         "pending",
+        "queue_type",
         "ranking",
+        "readmissions",
         "ready",
+        "released",
+        "retries",
         "running",
+        "series",
         "stale",
         "stepped",
         "waiting",
@@ -222,7 +236,8 @@ class Core:
         if job._attached is not None and not self._admitted(job):
             return False
         if job._place is READY and not self.stepped:
-            self.ready.push((job._key, seq))
+            push = self.ready.push
+            push((job._key, seq))
             return False
         job._place = DELAYED
         self.delayed.push((job._run_at, seq))
@@ -352,8 +367,9 @@ class Core:
         if self.halted:
             return None
         job = None
+        pop = ready.pop  # a function in a field is called more quickly from a local variable
         try:
-            while (entry := ready.pop()) is not None:
+            while (entry := pop()) is not None:
                 seq = entry[1]
                 job = pending.get(seq)
                 if job is None or (self.stale and not self.is_current(job, entry)):
@@ -364,10 +380,7 @@ class Core:
                 # Linearization point of a claim: this pop, and nothing else, decides against a cancel.
                 if pending.pop(seq, None) is not None:
                     self.running[seq] = job
-                    job._place = place
-                    job._started_at = now
-                    job._attempts += 1
-                    job._state = "RUNNING"
+                    job._claim(now, place)
                     if job._attached is not None:
                         for rule in job._attached.rules:
                             rule.started(job, now)
@@ -487,13 +500,7 @@ class Core:
             seq = job._seq
             if self.running.pop(seq, None) is None:
                 return False
-            if job._state != "RUNNING":
-                job._illegal("finish")
-            job._key = now
-            job._result = result
-            job._fn = name
-            job._args = job._kwargs = job._context = None
-            job._state = "FINISHED"
+            job._finish(result, name, now)
             self.done += 1
             options = job._options
             # As _remember() does, without its call: a tenth of what a worker's whole round costs.

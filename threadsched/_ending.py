@@ -29,6 +29,8 @@ BATCH = 256
 class Ending(Waiting):
     """The room of outcomes."""
 
+    __slots__ = ()
+
     def finish(self, job: Job[Any], result: object, name: str) -> bool:
         """Settle a job as DONE apart from any claim; tells waiters and callbacks."""
         now = self.read_clock()

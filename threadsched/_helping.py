@@ -115,6 +115,8 @@ def could_start(job: Job[Any]) -> bool:
 class Helping(Ending):
     """The room of workers that wait for jobs."""
 
+    __slots__ = ()
+
     def help(self, job: Job[Any]) -> None:
         """Before the calling thread waits for a job without a timeout: if it is a worker, see that the job ends.
 

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 class Pool(Awaiting):
     """The room of the threads."""
 
+    __slots__ = ()
+
     def man(self, *, replacing: bool = False) -> None:
         """Start the workers that are missing; raise if there is none then, and leave nothing queued."""
         if not replacing and (self.core.closed or self.broken is not None):

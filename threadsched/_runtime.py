@@ -31,13 +31,15 @@ class Runtime(Pool):
     although jobs are pending.
     """
 
+    __slots__ = ()
+
     def submit(
         self,
         fn: Any,
         args: tuple[Any, ...],
         kwargs: dict[str, Any] | None,
         options: Options,
-        held: Job[Any] | None = None,
+        held: Job[Any] | None,
     ) -> Job[Any]:
         """Accept a job: the hot path, a few C calls long inside the lock.
 
@@ -48,7 +50,8 @@ class Runtime(Pool):
             if type(fn) is not FunctionType:
                 _outcome.check_task(fn)
             context = (copy_context() or None) if options.context else None
-            job = Job(self, fn, args, kwargs or None, options, context, self.now())
+            now = self.now
+            job = Job(self, fn, args, kwargs or None, options, context, now())
             if options.special:
                 self._dress(job, options)
         core = self.core
@@ -61,7 +64,8 @@ class Runtime(Pool):
                 with self.lock:
                     ranking.refuse_in_before()
                     seq = job._seq = next(core.numbers)  # a policy of the user's may look at job.seq
-            job._key = ranking.key_of(job)
+            key_of = ranking.key_of
+            job._key = key_of(job)
             if self.mark is not None:
                 step_aside(self)
             self.mark = job

@@ -141,7 +141,7 @@ class Scheduler(concurrent.futures.Executor):
 
         Cost: O(log n) in the pending jobs.
         """
-        return self._runtime.submit(fn, args, kwargs, DEFAULTS)
+        return self._runtime.submit(fn, args, kwargs, DEFAULTS, None)
 
     def map(
         self,
@@ -485,7 +485,7 @@ class Submitter(concurrent.futures.Executor):
         """
         if self._plan is not DEFAULT_PLAN:
             refuse_recurring(self._given)
-        job: Job[Any] = self._runtime.submit(fn, args, kwargs, self._options)
+        job: Job[Any] = self._runtime.submit(fn, args, kwargs, self._options, None)
         if self._options.after:
             self._runtime.drain_outbox()  # a parent that has failed already counts before anybody has the job
         return job

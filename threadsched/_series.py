@@ -385,7 +385,7 @@ class Series(Armable):
         options.timing, options.context = run, False  # the context is the schedule's, and the run's to copy
         try:
             fn, args, kwargs = task
-            runtime.submit(fn, args, kwargs, options)
+            runtime.submit(fn, args, kwargs, options, None)
         except SupersededError:
             pass
         except (SchedulerClosedError, BrokenSchedulerError):

@@ -96,7 +96,7 @@ class StepScheduler(concurrent.futures.Executor):
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Job[Any]:
         """Accept a job for the next tick; as ``Scheduler.submit``."""
-        return self._runtime.submit(fn, args, kwargs, DEFAULTS)
+        return self._runtime.submit(fn, args, kwargs, DEFAULTS, None)
 
     def options(self, **options: Unpack[ScheduleOptions]) -> Submitter:
         """Return an executor with these job options; as ``Scheduler.options``."""

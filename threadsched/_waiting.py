@@ -27,6 +27,8 @@ TURN = 0.01
 class Waiting(Shared):
     """The room of those who sleep."""
 
+    __slots__ = ()
+
     def wait_for_end(self, job: Job[Any], timeout: float | None) -> bool:
         """Sleep until the job has ended; False if ``timeout`` real seconds passed first."""
         token = make_token()
