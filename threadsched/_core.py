@@ -156,6 +156,7 @@ class Core:
         "series",
         "stale",
         "stepped",
+        "time_limits",
         "waiting",
     )
 
@@ -264,8 +265,12 @@ class Core:
         """
         place = job._place
         self._hold(job)
-        if not self._let_go(job):
-            return False
+        try:
+            if not self._let_go(job):
+                return False
+        except BaseException:
+            job._place = place  # it may be submitted again
+            raise
         job._place = place
         return True
 

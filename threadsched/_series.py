@@ -382,7 +382,11 @@ class Series(Armable):
         if task is None:
             return True
         options = copy.copy(self.options)
-        options.timing, options.context = run, False  # the context is the schedule's, and the run's to copy
+        options.timing, options.context, options.special = (
+            run,
+            False,
+            True,
+        )  # the context is the schedule's, and the run's to copy
         try:
             fn, args, kwargs = task
             runtime.submit(fn, args, kwargs, options, None)

@@ -185,6 +185,7 @@ class StepScheduler(concurrent.futures.Executor):
         with runtime.lock:
             runtime.core.ring(now)
         runtime.drain_outbox()
+        runtime.fire(now)
         with runtime.lock:
             runtime.core.promote(now)
         ran = []

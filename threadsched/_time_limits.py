@@ -43,9 +43,10 @@ class UnwatchedError(Exception):
 class Attempt:
     """One start of a job with a timeout, and the right to settle the job for it."""
 
-    __slots__ = ("at", "home", "job", "kept", "over", "rules", "stopper", "worker")
+    __slots__ = ("at", "fate", "home", "job", "kept", "limit", "over", "rules", "stopper", "worker")
 
-    def __init__(self, job: Job[Any], worker: Any, at: float) -> None:
+    def __init__(self, limit: TimeLimit, job: Job[Any], worker: Any, at: float) -> None:
+        self.limit = limit
         self.job = job
         self.worker = worker  # whose thread is in the task
         self.at = at  # when it has run too long
@@ -54,6 +55,7 @@ class Attempt:
         self.kept: Any = None  # its room in the limits, while it is away
         self.rules: tuple[Any, ...] = ()  # those that wait for it to come home
         self.stopper: Callable[[], None] | None = None  # of a coroutine: cancels it
+        self.fate = ""  # what becomes of its thread, in words
 
     def may_settle(self) -> bool:
         """Whether the thread of this attempt may settle the job."""
@@ -116,8 +118,10 @@ class TimeLimit(Armable):
         limits = self.limits
         if job._attempts == 0 and job._seq not in limits.live:
             if not limits.watched:
+                limits.wanted = True
                 raise UnwatchedError
             self.seq = job._seq
+            limits.admitted += 1
             limits.live[job._seq] = job
             if self.expires is not None:
                 limits.arm(self, self.expires)
@@ -134,7 +138,7 @@ class TimeLimit(Armable):
         if self.timeout is None or worker is None:
             limits.forget(self)
             return
-        self.attempt = attempt = Attempt(job, worker, now + self.timeout)
+        self.attempt = attempt = Attempt(self, job, worker, now + self.timeout)
         worker.attempt = attempt
         limits.arm(self, attempt.at)
 
@@ -160,7 +164,8 @@ class TimeLimit(Armable):
 
     def expired(self) -> JobExpiredError:
         """Return why the job is cancelled that has not started in time."""
-        return JobExpiredError(f"job {self.told} expired: it had not started by {self.expires:g} on its clock")
+        within = "in time" if self.waits is None else f"within {self.waits:g} s"
+        return JobExpiredError(f"job {self.told} expired: it had not started {within}")
 
     @property
     def told(self) -> str:
@@ -185,7 +190,9 @@ class TimeLimits:
         self.armings = Armings()
         self.live: dict[int, Job[Any]] = {}  # seq -> job with a limit that may still come
         self.away: dict[int, Attempt] = {}  # id -> attempt that was written off and is not home
-        self.watcher: object = None  # the token of the thread that watches, once it was started
+        self.watcher: object = None  # the token of the thread that watches, from its start on
+        self.admitted = 0  # how many jobs with time limits there were
+        self.wanted = False  # a submission was turned away for want of one
         self.until = -math.inf  # until when it sleeps
         self.lingering = False  # it sleeps for a moment, before it leaves
         self.asleep.clear()
@@ -225,8 +232,8 @@ class TimeLimits:
 
     def first(self, now: float) -> TimeLimit | None:
         """Return a limit that has come by ``now``, or None. It stays armed."""
-        limit: Any = self.armings.first(now)
-        return limit
+        limit = self.armings.first(now)
+        return limit if isinstance(limit, TimeLimit) else None
 
     def reason(self, job: Job[Any], now: float) -> list[Reason]:
         """Say which limit a job is under."""
@@ -267,8 +274,9 @@ class TimeLimits:
             require(known, f"{job!r} has a time limit, and is not live")
             limit = limit_of(job)
             require(limit is not None and limit.seq == seq, f"{job!r} is watched and has no time limit")
-            at = None if limit is None else limit.wanted_at(job)
-            require(at == (limit.armed_at if limit and limit.ticket else None), f"the time limit of {job!r} is not armed")
+            wanted = None if limit is None else limit.wanted_at(job)
+            found = limit.armed_at if limit is not None and limit.ticket else None
+            require(wanted == found, f"the time limit of {job!r} is armed for {found}, not {wanted}")
             armed.add(limit)
         require(set(self.armings.things.values()) <= armed, "a time limit is armed for a job that is not live")
         for attempt in self.away.values():
@@ -284,9 +292,7 @@ def limit_of(job: Job[Any]) -> TimeLimit | None:
     return None
 
 
-def attach(
-    limits: TimeLimits, job: Job[Any], timeout: float | None, expires: When | None, offset: float
-) -> None:
+def attach(limits: TimeLimits, job: Job[Any], timeout: float | None, expires: When | None, offset: float) -> None:
     """Give a new job its time limits; the wall clock is ``offset`` ahead of the scheduler's. Lock not held."""
     now = job._submitted_at
     limit = TimeLimit(limits, job.name, timeout, None if expires is None else expires.on_clock(now, offset))
