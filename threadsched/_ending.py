@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from threadsched import _dependencies, _locks, _log, _numbers, _outcome
 from threadsched._arming import Ring
-from threadsched._errors import IllegalMoveError
+from threadsched._errors import IllegalMoveError, JobTimeoutError
 from threadsched._job import CANCELLED, DELAYED, Failure, Job
 from threadsched._locks import holds
 from threadsched._policy import Ranking
@@ -70,7 +70,14 @@ class Ending(Waiting):
         failure = Failure(job, error)
         now = self.read_clock()
         spoils = (job._fn, job._args, job._kwargs, job._context)
-        won = self._settle(job, lambda: self.core.fail(job, failure, text, now), right)
+
+        def move() -> bool:
+            won = self.core.fail(job, failure, text, now)
+            if won and right is not None and isinstance(error, JobTimeoutError):
+                job._attach().stop = True  # for those who look from outside of the task
+            return won
+
+        won = self._settle(job, move, right)
         del spoils
         if not won:
             failure.seen = True

@@ -242,17 +242,16 @@ class Watching(Pool):
         """Have a teller, which is counted under ``key``, do what may run foreign code."""
         if not self.stepped:
             try:
-                thread = _locks.start_thread(self._run_teller, (key, tell, args), f"{self.name} (telling)")
+                _locks.start_thread(self._run_teller, (key, tell, args), f"{self.name} (telling)")
+                return
             except Exception:  # no thread to be had: then here
                 pass
-            else:
-                with self.lock:
-                    if key in self.tellers:
-                        self.tellers[key] = thread
-                return
         self._run_teller(key, tell, args)
 
     def _run_teller(self, key: object, tell: Callable[..., None], args: tuple[Any, ...]) -> None:
+        with self.lock:
+            if key in self.tellers:
+                self.tellers[key] = threading.current_thread()
         try:
             tell(*args)
         finally:
@@ -271,6 +270,7 @@ class Watching(Pool):
             threads = [thread for thread in self.tellers.values() if thread is not None]
             if threading.current_thread() in threads:
                 return True
+            threads = [thread for thread in threads if thread is not self.watcher]
             self.told_waiters.append(token)
             told = not self.tellers and self._forget(token, self.told_waiters)
         if not told and not self._wait_on(token, self.told_waiters, timeout):
