@@ -30,6 +30,7 @@ from threadsched._job import DELAYED, READY, WAITING, Failure, Job
 from threadsched._options import Options
 from threadsched._policy import BeforeRaisedError, Ranking
 from threadsched._records import JobInfo, JobStatus
+from threadsched._time_limits import TimeLimits
 
 # Dead entries are swept when they outnumber the live ones by this many: below it a sweep is not worth its call.
 SWEEP_SLACK = 64
@@ -63,7 +64,11 @@ class Rule(Protocol):
         ...
 
     def ended(self, job: Job[Any], now: float) -> None:
-        """Take note that an attempt, or the job, ended, however it did; ``job.status`` says how."""
+        """Take note that an attempt, or the job, ended, however it did; ``job.status`` says how.
+
+        The thread of an attempt that was written off may still be in the task. A rule to which that matters has
+        ``until_home = True``, ``away()``, called before this, and ``came_home(job, now)``, called when it is out.
+        """
         ...
 
 
@@ -151,6 +156,7 @@ class Core:
         "series",
         "stale",
         "stepped",
+        "time_limits",
         "waiting",
     )
 
@@ -167,6 +173,7 @@ class Core:
         self.broken = False  # an initializer failed: nothing can run
         self.gate: Gate | None = None  # with a bound on the pending jobs, or somebody who waits for fewer
         self.keepers: tuple[Keeper, ...] = ()
+        self.time_limits = TimeLimits(self)
         self.reset()
 
     def reset(self) -> None:
@@ -199,6 +206,7 @@ class Core:
             self.gate.reset()
         self._ended: deque[tuple[Any, ...]] = deque(maxlen=self.history)  # the fields of a JobInfo, oldest first
         self._ended_ids: dict[str, tuple[int, tuple[Any, ...]]] = {}  # id -> (how many had ended then, record)
+        self.time_limits.reset()
         for keeper in self.keepers:
             keeper.reset()
 
@@ -262,8 +270,12 @@ class Core:
         """
         place = job._place
         self._hold(job)
-        if not self._let_go(job):
-            return False
+        try:
+            if not self._let_go(job):
+                return False
+        except BaseException:
+            job._place = place  # it may be submitted again
+            raise
         job._place = place
         return True
 
@@ -648,6 +660,7 @@ class Core:
                 if self._let_go(job):
                     job._place = DELAYED
         self.alarms.repair()
+        self.time_limits.repair()
         self.delayed.rebuild(self._delayed_entries)
         self.rebuild_ready()
         for keeper in self.keepers:
@@ -868,6 +881,7 @@ def check_invariants(core: Core) -> None:
         # An interrupt may have left the name of a job that has ended; reserve() takes it from it.
         require(holder is job or job.done(), f"the id {id!r} belongs to a job that is not live")
     core.alarms.audit(require)
+    core.time_limits.audit(require)
     for series in core.series.values():
         series.audit(core, require)
     for queue, place in ((core.delayed, DELAYED), (core.ready, READY)):
