@@ -252,7 +252,11 @@ class Core:
                 ready.push((key, seq))
             return False
         job._place = DELAYED
-        self.delayed.push((job._run_at, seq))
+        delayed, run_at = self.delayed, job._run_at
+        delayed.push((run_at, seq))
+        lane = delayed.lane
+        if lane and lane[0][0] < run_at and not delayed.untidy:
+            return False  # the usual answer, without a call
         return self._heads_delayed(seq)
 
     def withdraw(self, job: Job[Any], outer: Job[Any] | None) -> None:
@@ -697,6 +701,9 @@ class Core:
 
     def next_due(self) -> float | None:
         """Return when the earliest delayed job or armed thing is due or the keepers' alarm rings, or None."""
+        delayed = self.delayed
+        if not (delayed.lane or delayed.heap or self.alarms.things or delayed.untidy):
+            return self.alarm
         due = self._next_delayed()
         if self.alarms.things and not self.halted and not self.closed:
             armed = self.alarms.due()

@@ -160,7 +160,7 @@ class Ending(Waiting):
                 return False
             if not self._may_move_locked(right):
                 return False
-            attached.trail.append(f"attempt {job._attempts}: {text}")
+            attached.trail = (*attached.trail, f"attempt {job._attempts}: {text}")
             attached.error = error
             if core.retry(job, run_at, key, now):
                 self._new_head_locked()
