@@ -10,7 +10,7 @@ from __future__ import annotations
 import gc
 import resource
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from benchmarks._rows import Row, Spread
@@ -67,6 +67,30 @@ def compare(
         else:
             other, own = run_once(theirs, operations), run_once(ours, operations)
         rounds.append((own, other))
+    return summarise(key, question, peer, rounds, operations=operations, scale=scale, unit=unit)
+
+
+def tour(works: Mapping[str, Work], rounds: Mapping[str, int], operations: int) -> dict[str, list[Sample]]:
+    """Run each of several by turns, for so many rounds each; every other round goes backwards."""
+    found: dict[str, list[Sample]] = {name: [] for name in works}
+    for number in range(max(rounds.values())):
+        names = [name for name in works if number < rounds[name]]
+        for name in reversed(names) if number % 2 else names:
+            found[name].append(run_once(works[name], operations))
+    return found
+
+
+def summarise(
+    key: str,
+    question: str,
+    peer: str,
+    rounds: Sequence[tuple[Sample, Sample]],
+    *,
+    operations: int = 1,
+    scale: float = 1e6,
+    unit: str = "us",
+) -> Row:
+    """Make a row of measured pairs, ours first; see :func:`compare`."""
     figures = {}
     for name in rounds[0][0].figures:
         figures[name] = statistics.median(own.figures[name] for own, _ in rounds)
@@ -83,6 +107,6 @@ def compare(
         statistics.median(own.seconds for own, _ in rounds) / operations * scale,
         statistics.median(other.seconds for _, other in rounds) / operations * scale,
         unit,
-        pairs,
+        len(rounds),
         figures,
     )

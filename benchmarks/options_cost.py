@@ -76,6 +76,13 @@ def with_ids(scheduler: Scheduler) -> Submit:
     return lambda fn: remade(id=f"job-{next(numbers)}").submit(fn)
 
 
+def with_parent(scheduler: Scheduler) -> Submit:
+    """Make each job wait for a job of the same scheduler that has ended."""
+    parent = scheduler.submit(noop)
+    parent.result()
+    return scheduler.options(after=[parent]).submit
+
+
 def with_callback(scheduler: Scheduler) -> Submit:
     """Add a done-callback to each job."""
     submit = scheduler.submit
@@ -108,7 +115,8 @@ FEATURES = (
     Feature("deadline", "deadline under DeadlinePolicy", kept(deadline=60), lambda: {"policy": policy("Deadline")}),
     Feature("timeout", "timeout=60", kept(timeout=60)),
     Feature("expires", "expires=60", kept(expires=60)),
-    Feature("after", "after=[a parent that has ended]", kept(after=[DONE])),
+    Feature("after", "after=[a job that has ended]", with_parent),
+    Feature("after foreign", "after=[a foreign future that has ended]", kept(after=[DONE])),
     Feature("callback", "a done-callback", with_callback),
     Feature("concurrency", "a limit by number, never reached", kept(limits="wide"), lambda: limited(concurrency=99)),
     Feature("rate", "a limit by rate, never reached", kept(limits="wide"), lambda: limited(rate=10**6, per=0.01)),
