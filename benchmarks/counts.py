@@ -6,25 +6,29 @@ clock shows noise. Everything runs on one thread: the workers are not started, a
 ``ThreadPoolExecutor`` is counted in the same way.
 
 - Bytecodes by ``sys.settrace`` on opcodes, calls by ``sys.setprofile``, after a warm-up.
-- Instructions by ``valgrind --tool=callgrind``: a process that runs each phase so many times, less one that does not.
+- Instructions by ``valgrind --tool=callgrind``: those of a process that runs a phase so many times, less those of one
+  that does not; the task's count with the turn's.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import re
 import shutil
 import subprocess
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import Context
 from types import FrameType
 from typing import Any
 
 from benchmarks._command import Settings, run
-from benchmarks._pools import noop
+from benchmarks._pools import POOL, WORKERS, noop
 from benchmarks._rows import ROOT, Row
 from threadsched import Scheduler, _locks
 from threadsched._worker import Worker, run_task
@@ -35,8 +39,10 @@ WORDS = {
     "turn": "a worker's turn: settle one, claim the next",
     "task": "run the task in its context",
     "result": "result() of a job that has ended",
+    "job": "all of it, for one job",
 }
 WARM = 200
+EMPTY = Context()
 
 
 class Ours:
@@ -45,18 +51,18 @@ class Ours:
     def __init__(self) -> None:
         start, _locks.start_thread = _locks.start_thread, lambda *_: threading.current_thread()
         try:
-            self.scheduler = Scheduler(4)
+            self.scheduler = Scheduler(WORKERS)
             self.scheduler.start()
         finally:
             _locks.start_thread = start
         self.runtime = self.scheduler._runtime
         self.worker = Worker(self.runtime, 0)
-        self.jobs: list[Any] = []
-        self.ended: list[Any] = []
-        self.job: Any = None
+        self.ended: deque[Any] = deque()
+        self.job: Any = None  # claimed in the last turn
+        self.last: Any = None
 
     def submit(self) -> None:
-        self.jobs.append(self.scheduler.submit(noop))
+        self.last = self.scheduler.submit(noop)
 
     def turn(self) -> None:
         settled, self.job = self.job, None
@@ -70,16 +76,16 @@ class Ours:
         run_task(job._fn, job._args, job._kwargs, EMPTY if context is None else context)
 
     def result(self) -> None:
-        self.ended.pop().result()
+        self.ended.popleft().result()
 
 
 class Standard:
     """``ThreadPoolExecutor``, likewise. It has one phase where ours has two: its work item runs and settles."""
 
     def __init__(self) -> None:
-        self.pool = ThreadPoolExecutor(4)
+        self.pool = ThreadPoolExecutor(WORKERS)
         self.pool._adjust_thread_count = lambda: None  # type: ignore[method-assign]  # start no thread
-        self.ended: list[Any] = []
+        self.ended: deque[Any] = deque()
 
     def submit(self) -> None:
         self.ended.append(self.pool.submit(noop))
@@ -91,50 +97,46 @@ class Standard:
         """Nothing: the turn has run it."""
 
     def result(self) -> None:
-        self.ended.pop().result()
+        self.ended.popleft().result()
 
 
-EMPTY = __import__("contextvars").Context()
+def bytecodes(work: Callable[[], object]) -> int:
+    """Return how many bytecodes ``work`` executes, those of frames in this file aside."""
+    count = 0
 
+    def trace(frame: FrameType, event: str, argument: object) -> Any:
+        nonlocal count
+        if frame.f_code.co_filename == __file__:
+            return None
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        if event == "opcode":
+            count += 1
+        return trace
 
-class Counter:
-    """Counts what runs below one call."""
-
-    def __init__(self) -> None:
-        self.opcodes = self.calls = self.c_calls = 0
-
-    def bytecodes(self, work: Callable[[], object]) -> int:
-        """Return how many bytecodes ``work`` executes, those of its own frame aside."""
-        self.opcodes = 0
-
-        def trace(frame: FrameType, event: str, argument: object) -> Any:
-            frame.f_trace_opcodes = True
-            frame.f_trace_lines = False
-            if event == "opcode" and frame.f_code is not work.__code__:  # type: ignore[attr-defined]
-                self.opcodes += 1
-            return trace
-
-        sys.settrace(trace)
-        try:
-            work()
-        finally:
-            sys.settrace(None)
-        return self.opcodes
-
-    def count_calls(self, work: Callable[[], object]) -> tuple[int, int]:
-        """Return how many calls of Python functions and of C functions ``work`` makes."""
-        self.calls, self.c_calls = -1, -1  # work itself, and the call that ends the counting
-
-        def profile(frame: FrameType, event: str, argument: object) -> None:
-            if event == "call":
-                self.calls += 1
-            elif event == "c_call":
-                self.c_calls += 1
-
-        sys.setprofile(profile)
+    sys.settrace(trace)
+    try:
         work()
+    finally:
+        sys.settrace(None)
+    return count
+
+
+def calls(work: Callable[[], object]) -> tuple[int, int]:
+    """Return how many calls of Python functions and of C functions ``work`` makes, those from this file aside."""
+    python = c = 0
+
+    def profile(frame: FrameType, event: str, argument: object) -> None:
+        nonlocal python, c
+        if frame.f_code.co_filename != __file__:
+            python += event == "call"
+            c += event == "c_call"
+
+    sys.setprofile(profile)
+    try:
+        work()
+    finally:
         sys.setprofile(None)
-        return self.calls, self.c_calls
+    return python, c
 
 
 def counted(side: Any) -> dict[str, dict[str, float]]:
@@ -148,28 +150,13 @@ def counted(side: Any) -> dict[str, dict[str, float]]:
         side.submit()
     found: dict[str, dict[str, float]] = {}
     for phase in PHASES:
-        found[phase] = {}
-        counter = Counter()
-        method = getattr(type(side), phase).__get__(side)
-        work = _Named(method)
-        found[phase]["bytecodes"] = counter.bytecodes(work.call)
-        if phase in ("turn", "task"):
+        work = getattr(side, phase)
+        executed = bytecodes(work)
+        if phase == "turn":
             side.task()
-        calls, c_calls = counter.count_calls(work.call)
-        found[phase]["calls"], found[phase]["c_calls"] = calls, c_calls
+        python, c = calls(work)
+        found[phase] = {"bytecodes": executed, "calls": python, "c_calls": c}
     return found
-
-
-class _Named:
-    """A call of one of our phases; what the phase's own few lines cost is counted with it, on both sides."""
-
-    def __init__(self, method: Callable[[], object]) -> None:
-        self.method = method
-
-        def call() -> object:
-            return method()
-
-        self.call = call
 
 
 # ---------------------------------------------------------------- instructions
@@ -214,33 +201,47 @@ def instructions(side: str, repeats: int, phases: int) -> int | None:
     return int(match[1]) if match else None
 
 
-def all_instructions(side: str, repeats: int) -> dict[str, float]:
-    """Return the instructions for each phase, by differences; the task counts with the turn."""
-    totals = [instructions(side, repeats, phases) for phases in range(4)]
-    if None in totals:
-        return {}
+def all_instructions(side: str, repeats: int, marks: tuple[int, ...]) -> list[float]:
+    """Return the instructions between so many phases and so many, for each neighbouring two of ``marks``."""
+    totals = [instructions(side, repeats, phases) for phases in marks]
     known = [total for total in totals if total is not None]
-    steps = [(after - before) / repeats for before, after in zip(known, known[1:], strict=False)]
-    return dict(zip(("submit", "turn", "result"), steps, strict=True))
+    if len(known) < len(totals):
+        return []
+    return [(after - before) / repeats for before, after in itertools.pairwise(known)]
 
 
 def answer(settings: Settings) -> list[Row]:
     """Count both sides."""
     own, other = counted(Ours()), counted(Standard())
+    own["job"], other["job"] = total(own), total(other)
     if shutil.which("valgrind"):
         repeats = 500 if settings.quick else 3_000
-        for found, side in ((own, "ours"), (other, "standard")):
-            for phase, figure in all_instructions(side, repeats).items():
-                found[phase]["instructions"] = figure
+        steps = [] if settings.quick else all_instructions("ours", repeats, (0, 1, 2, 3))
+        for phase, figure in zip(("submit", "turn", "result"), steps, strict=False):
+            own[phase]["instructions"] = figure
+        own["job"] |= instructions_of_all("ours", repeats) if not steps else {"instructions": sum(steps)}
+        if not settings.quick:
+            other["job"] |= instructions_of_all("standard", repeats)
     else:
         print("no valgrind here: bytecodes and calls only")
     rows = []
-    for phase in PHASES:
+    for phase, words in WORDS.items():
         figures = dict(own[phase])
         if phase != "task":
             figures |= {f"{name}_theirs": figure for name, figure in other[phase].items()}
-        rows.append(Row(phase, WORDS[phase], "ThreadPoolExecutor" if phase != "task" else None, figures=figures))
+        rows.append(Row(phase, words, None if phase == "task" else POOL, figures=figures))
     return rows
+
+
+def total(found: dict[str, dict[str, float]]) -> dict[str, float]:
+    """Add the phases up."""
+    return {name: sum(figures[name] for figures in found.values()) for name in found["submit"]}
+
+
+def instructions_of_all(side: str, repeats: int) -> dict[str, float]:
+    """Return the instructions of a whole job."""
+    steps = all_instructions(side, repeats, (0, 3))
+    return {"instructions": steps[0]} if steps else {}
 
 
 if __name__ == "__main__":
