@@ -188,7 +188,11 @@ STEPS = (
     Step(3, "the mark", "no lock convoy"),
     Step(4, "a future for each job", "a result, an error, somebody to wait for it"),
     Step(5, "errors caught, outcome stored under the lock with the next claim", "one winner; no task ends a worker"),
-    Step(6, "a number, and a map of pending and of running jobs", "cancel, status, snapshot; nothing is lost or run twice"),
+    Step(
+        6,
+        "a number, and a map of pending and of running jobs",
+        "cancel, status, snapshot; nothing lost or run twice",
+    ),
     Step(7, "a key and a queue that orders by it", "priorities, policies"),
     Step(8, "the clock: submitted, started, ended", "delays, records, histories"),
     Step(9, "the submitter's context", "context variables, as asyncio has them"),

@@ -131,7 +131,7 @@ def answer(settings: Settings) -> list[Row]:
     """Measure all by turns."""
     count, span = settings.size(1_000), 5.0 / (20 if settings.quick else 1)
     rounds = {name: settings.few() for name in CANDIDATES}
-    rounds |= {name: settings.pairs for name in ("ours", "bare", "asyncio")}
+    rounds |= dict.fromkeys(("ours", "bare", "asyncio"), settings.pairs)
     works = {name: lambda work=work: measure(work, count, span) for name, work in CANDIDATES.items()}
     found = tour(works, rounds, count)
     return [
