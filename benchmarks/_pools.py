@@ -59,7 +59,7 @@ class Pebble(_Adapter):
     def __init__(self, width: int) -> None:
         import pebble
 
-        self._pool = pebble.ThreadPool(max_workers=width)
+        self._pool: Any = pebble.ThreadPool(max_workers=width)
         self.submit = self._pool.schedule
 
     def close(self) -> None:
@@ -73,7 +73,7 @@ class MoreExecutors(_Adapter):
     def __init__(self, width: int) -> None:
         from more_executors import Executors
 
-        self._pool = Executors.thread_pool(max_workers=width).with_retry(max_attempts=2)
+        self._pool: Any = Executors.thread_pool(max_workers=width).with_retry(max_attempts=2)
         self.submit = self._pool.submit
         self.map = self._pool.map
 

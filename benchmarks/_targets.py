@@ -124,6 +124,15 @@ def woken(key: str, most: int) -> Callable[[Results, str], Cell]:
     return found
 
 
+def plain_ratio(benchmark: str, key: str) -> Callable[[Results, str], Cell]:
+    """How many times as fast as the peer; nothing is promised."""
+
+    def found(results: Results, version: str) -> Cell:
+        return Cell(spread(row_ratio(results[benchmark][key])))
+
+    return found
+
+
 def plain_share(benchmark: str, key: str) -> Callable[[Results, str], Cell]:
     """The share of the peer's time; nothing is promised."""
 
@@ -201,9 +210,9 @@ TARGETS = (
         "… submit",
         "`threading.Timer`, 10,000",
         "",
-        lambda results, _: Cell(spread(row_ratio(results["delayed"]["Timer"]))),
+        plain_ratio("delayed", "Timer"),
     ),
-    Target("… submit", "`sched`", "", lambda results, _: Cell(spread(row_ratio(results["delayed"]["sched"])))),
+    Target("… submit", "`sched`", "", plain_ratio("delayed", "sched")),
     Target("… cancel, µs each, amortised", "", "≤ 1.5", below(1.5, ("delayed", "ours", "cancel_us"))),
     Target("… resident bytes each, empty context", "", "≤ 450", below(450, ("delayed", "ours", "bytes"))),
     Target("… resident bytes each, with a context", "", "≤ 500", below(500, ("delayed", "context", "bytes"))),

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import partial
 from time import perf_counter, sleep
 
 from benchmarks._command import Settings, run
@@ -74,21 +75,14 @@ def target_rows(settings: Settings) -> list[Row]:
     rows = []
     for submitters, words in ((1, "one submitter"), (CROWD, "sixteen submitters")):
         for key, hold, kind in (("asleep", sleep, "asleep"), ("busy", spin, "busy with the GIL")):
-
-            def ours(submitters: int = submitters, hold: Callable[[float], object] = hold) -> Sample:
-                return seeded(jobs, submitters, hold)
-
-            def theirs(submitters: int = submitters) -> float:
-                return plain(jobs, submitters)
-
             question = f"{words}, after {HOLD * 1e3:.0f} ms {kind} in the lock"
             rows.append(
                 compare(
                     f"{'one' if submitters == 1 else 'sixteen'} {key}",
                     question,
                     f"{POOL}, no seed",
-                    ours,
-                    theirs,
+                    partial(seeded, jobs, submitters, hold),
+                    partial(plain, jobs, submitters),
                     pairs=settings.pairs,
                     operations=jobs,
                 )

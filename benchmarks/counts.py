@@ -1,5 +1,5 @@
-"""What the hot path executes: bytecodes and calls of a submission, a worker's turn (settle one job, claim the next), the
-run of the task between, and ``result()``; and processor instructions, where ``valgrind`` is installed.
+"""What the hot path executes: bytecodes and calls of a submission, a worker's turn (settle one job, claim the next),
+the run of the task between, and ``result()``; and processor instructions, where ``valgrind`` is installed.
 
 Counts repeat from run to run, whatever else the machine does, so they show what a change removed or added where a
 clock shows noise. Everything runs on one thread: the workers are not started, and this thread takes their turns.
@@ -164,7 +164,7 @@ def counted(side: Any) -> dict[str, dict[str, float]]:
 
 def child(side: str, repeats: int, phases: int) -> None:
     """Run the first so many phases ``repeats`` times and the others a few times; what callgrind looks at."""
-    subject = {"ours": Ours, "standard": Standard}[side]()
+    subject: Any = {"ours": Ours, "standard": Standard}[side]()
     few = 50
 
     def rounds(phase: int) -> int:

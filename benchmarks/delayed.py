@@ -18,6 +18,7 @@ import statistics
 import threading
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -214,7 +215,7 @@ def answer(settings: Settings) -> list[Row]:
     jobs = {name: settings.size(FEWER.get(name, 1_000_000)) for name in CANDIDATES}
     rounds = {name: settings.few() for name in CANDIDATES}
     rounds |= {"ours": settings.pairs, "asyncio": settings.pairs}
-    found = tour({name: lambda name=name: measure(name, jobs[name]) for name in CANDIDATES}, rounds, 1)
+    found = tour({name: partial(measure, name, jobs[name]) for name in CANDIDATES}, rounds, 1)
     for samples in found.values():
         for sample in samples:
             sample.figures.pop("switches")  # of this process, which only waits

@@ -6,6 +6,7 @@ its source and the steps; the same load, no-ops from one thread and from sixteen
 
 from __future__ import annotations
 
+from functools import partial
 from time import perf_counter
 from typing import Any
 
@@ -43,13 +44,11 @@ def answer(settings: Settings) -> list[Row]:
     jobs = settings.size(100_000)
     rows = []
     for submitters, words in ((1, "one submitter"), (CROWD, "sixteen submitters")):
-        works: dict[str, Any] = {
-            str(step.number): lambda pool_type=build(step.number), step=step: on_step(
-                pool_type, jobs, submitters, futures=step.number >= FUTURES
-            )
-            for step in STEPS
-        }
-        works["ours"] = lambda: submissions(OURS, jobs, submitters)
+        works: dict[str, Any] = {}
+        for step in STEPS:
+            futures = step.number >= FUTURES
+            works[str(step.number)] = partial(on_step, build(step.number), jobs, submitters, futures=futures)
+        works["ours"] = partial(submissions, OURS, jobs, submitters)
         rounds = {name: settings.few() for name in works}
         rounds |= {"1": settings.pairs, "ours": settings.pairs}
         tour(works, dict.fromkeys(works, 1), jobs)  # to warm up

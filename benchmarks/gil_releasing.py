@@ -4,6 +4,7 @@ waits before it starts, against ``ThreadPoolExecutor``."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from hashlib import sha256
 from time import perf_counter, sleep
 
@@ -70,20 +71,13 @@ def answer(settings: Settings) -> list[Row]:
     for key, words, task, full in TASKS:
         jobs = settings.size(full, 16)
         for submitters in SUBMITTERS:
-
-            def ours(task: Callable[[], object] = task, jobs: int = jobs, submitters: int = submitters) -> Sample:
-                return load(OURS, task, jobs, submitters)
-
-            def theirs(task: Callable[[], object] = task, jobs: int = jobs, submitters: int = submitters) -> Sample:
-                return load(STANDARD, task, jobs, submitters)
-
             rows.append(
                 compare(
                     f"{key} {submitters}",
                     f"{words}, {submitters} submitter{'s' * (submitters > 1)}",
                     POOL,
-                    ours,
-                    theirs,
+                    partial(load, OURS, task, jobs, submitters),
+                    partial(load, STANDARD, task, jobs, submitters),
                     pairs=settings.pairs,
                     operations=jobs,
                 )

@@ -1,5 +1,5 @@
-"""Does the cost of an operation grow? With 10² to 10⁶ pending jobs, for both queue structures and each policy; with 1 to
-64 workers; with 1 to 64 submitting threads. Nothing worse than O(log n) should show.
+"""Does the cost of an operation grow? With 10² to 10⁶ pending jobs, for both queue structures and each policy; with 1
+to 64 workers; with 1 to 64 submitting threads. Nothing worse than O(log n) should show.
 
 For the pending jobs, each structure and policy in a process of its own: one worker, paused; the queue is filled to
 each size in turn, and there a block of jobs is submitted, a block cancelled, and, with the pause lifted, a block run.
@@ -14,6 +14,7 @@ import random
 import statistics
 import threading
 from collections.abc import Callable
+from functools import partial
 from time import perf_counter
 from typing import Any
 
@@ -152,8 +153,8 @@ def count_rows(what: str, count: int, jobs: int, pairs: int) -> Row:
         f"{what} {count}",
         f"{jobs:,} no-ops with {count} {what if count > 1 else what[:-1]}",
         f"ThreadPoolExecutor({width})",
-        lambda: submissions(OURS, jobs, submitters, width),
-        lambda: submissions(STANDARD, jobs, submitters, width),
+        partial(submissions, OURS, jobs, submitters, width),
+        partial(submissions, STANDARD, jobs, submitters, width),
         pairs=pairs,
         operations=jobs,
     )

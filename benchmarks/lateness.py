@@ -8,6 +8,7 @@ import random
 import threading
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from heapq import heapify, heappop
 from time import monotonic, time
 
@@ -132,7 +133,7 @@ def answer(settings: Settings) -> list[Row]:
     count, span = settings.size(1_000), 5.0 / (20 if settings.quick else 1)
     rounds = {name: settings.few() for name in CANDIDATES}
     rounds |= dict.fromkeys(("ours", "bare", "asyncio"), settings.pairs)
-    works = {name: lambda work=work: measure(work, count, span) for name, work in CANDIDATES.items()}
+    works = {name: partial(measure, work, count, span) for name, work in CANDIDATES.items()}
     found = tour(works, rounds, count)
     return [
         summarise(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing.pool
+from functools import partial
 from time import perf_counter
 
 from benchmarks._command import Settings, run
@@ -19,8 +20,8 @@ def target_rows(settings: Settings) -> list[Row]:
             "pool",
             f"map over {jobs:,} cheap calls",
             f"{POOL}.map",
-            lambda: mapped(OURS, jobs),
-            lambda: mapped(STANDARD, jobs),
+            partial(mapped, OURS, jobs),
+            partial(mapped, STANDARD, jobs),
             pairs=settings.pairs,
             operations=jobs,
         )
@@ -40,9 +41,9 @@ def answer(settings: Settings) -> list[Row]:
     """Measure all."""
     few, many = settings.size(10_000), settings.size(100_000)
     others = [
-        ("ThreadPool.imap", few, lambda: mapped(StandardThreadPool, few)),
-        ("ThreadPool.map, in chunks", many, lambda: chunked(many)),
-        ("more-executors map", few, lambda: mapped(MoreExecutors, few)),
+        ("ThreadPool.imap", few, partial(mapped, StandardThreadPool, few)),
+        ("ThreadPool.map, in chunks", many, partial(chunked, many)),
+        ("more-executors map", few, partial(mapped, MoreExecutors, few)),
     ]
     return [
         *target_rows(settings),
@@ -51,7 +52,7 @@ def answer(settings: Settings) -> list[Row]:
                 name,
                 f"map over {jobs:,} cheap calls",
                 name,
-                lambda jobs=jobs: mapped(OURS, jobs),
+                partial(mapped, OURS, jobs),
                 theirs,
                 pairs=settings.few(),
                 operations=jobs,

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from time import perf_counter
 from typing import Any
 
@@ -182,8 +183,8 @@ def answer(settings: Settings) -> list[Row]:
                 feature.key,
                 feature.words,
                 "a plain submit",
-                lambda feature=feature: load(feature, jobs),
-                lambda: load(without, jobs),
+                partial(load, feature, jobs),
+                partial(load, without, jobs),
                 pairs=pairs,
                 operations=jobs,
             )

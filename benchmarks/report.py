@@ -3,8 +3,8 @@
     python -m benchmarks.report             writes them
     python -m benchmarks.report --check     says whether they are as they should be
 
-A table stands between ``<!-- figures: NAME -->`` and ``<!-- end -->``. A test holds that the pages have what the results
-say, so a figure can be changed by measuring alone.
+A table stands between ``<!-- figures: NAME -->`` and ``<!-- end -->``. A test holds that the pages have what the
+results say, so a figure can be changed by measuring alone.
 """
 
 from __future__ import annotations

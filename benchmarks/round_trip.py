@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from benchmarks._command import Settings, run
 from benchmarks._pairs import compare
 from benchmarks._pools import OTHERS, OURS, POOL, STANDARD, Maker, round_trips
@@ -25,8 +27,8 @@ def _row(key: str, name: str, maker: Maker, jobs: int, pairs: int) -> Row:
         key,
         f"round trip of one no-op, {jobs:,} times",
         name,
-        lambda: round_trips(OURS, jobs),
-        lambda: round_trips(maker, jobs),
+        partial(round_trips, OURS, jobs),
+        partial(round_trips, maker, jobs),
         pairs=pairs,
         operations=jobs,
     )

@@ -95,9 +95,7 @@ def main() -> int:
         return 1
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
     if load > 0.5 and not given.quick:
-        print(
-            f"WARNING: the machine is busy (load {load:.1f}); figures that are taken now mean little", file=sys.stderr
-        )
+        print(f"WARNING: the machine is busy (load {load:.1f}); figures taken now mean little", file=sys.stderr)
     start = perf_counter()
     failed = [
         f"{name} on {version}"

@@ -4,11 +4,12 @@ that costs in context switches."""
 from __future__ import annotations
 
 import threading
+from functools import partial
 from time import perf_counter
 
 from benchmarks._command import Settings, run
 from benchmarks._pairs import compare
-from benchmarks._pools import OTHERS, OURS, POOL, STANDARD, WORKERS, Maker, noop, submissions
+from benchmarks._pools import OTHERS, OURS, POOL, STANDARD, WORKERS, noop, submissions
 from benchmarks._rows import Row
 
 CROWD = 16
@@ -22,8 +23,8 @@ def target_rows(settings: Settings) -> list[Row]:
             key,
             f"{jobs:,} no-ops, {words}",
             POOL,
-            lambda submitters=submitters: submissions(OURS, jobs, submitters),
-            lambda submitters=submitters: submissions(STANDARD, jobs, submitters),
+            partial(submissions, OURS, jobs, submitters),
+            partial(submissions, STANDARD, jobs, submitters),
             pairs=settings.pairs,
             operations=jobs,
         )
@@ -37,20 +38,13 @@ def other_rows(settings: Settings) -> list[Row]:
     rows = []
     for name, maker in OTHERS.items():
         for key, words, submitters in (("one", "one submitter", 1), ("sixteen", "sixteen submitters", CROWD)):
-
-            def theirs(maker: Maker = maker, submitters: int = submitters) -> float:
-                return submissions(maker, jobs, submitters)
-
-            def ours(submitters: int = submitters) -> float:
-                return submissions(OURS, jobs, submitters)
-
             rows.append(
                 compare(
                     f"{key} {name.partition('(')[0]}",
                     f"{jobs:,} no-ops, {words}",
                     name,
-                    ours,
-                    theirs,
+                    partial(submissions, OURS, jobs, submitters),
+                    partial(submissions, maker, jobs, submitters),
                     pairs=settings.few(),
                     operations=jobs,
                 )
