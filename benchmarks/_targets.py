@@ -11,6 +11,10 @@ Results = Mapping[str, Mapping[str, Row]]
 """Of one version of Python: benchmark, then key, to row."""
 
 
+NONE = "–"
+"""What stands where nothing was measured."""
+
+
 @dataclass(frozen=True)
 class Cell:
     """What was found, and whether it keeps the target; None where nothing is promised."""
@@ -36,7 +40,7 @@ class Target:
         try:
             return str(self.found(results, version))
         except KeyError:
-            return "–"
+            return NONE
 
 
 def figure(value: float) -> str:

@@ -51,7 +51,7 @@ class Ours:
     def __init__(self) -> None:
         start, _locks.start_thread = _locks.start_thread, lambda *_: threading.current_thread()
         try:
-            self.scheduler = Scheduler(WORKERS)
+            self.scheduler = Scheduler(WORKERS, exit_timeout=0)  # nobody would answer at exit
             self.scheduler.start()
         finally:
             _locks.start_thread = start

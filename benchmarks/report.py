@@ -19,7 +19,7 @@ from typing import Any
 
 from benchmarks._ladder import STEPS
 from benchmarks._rows import RESULTS, ROOT, Row
-from benchmarks._targets import HEADLINES, TARGETS, Results, figure, row_ratio, spread
+from benchmarks._targets import HEADLINES, NONE, TARGETS, Results, figure, row_ratio, spread
 
 PAGES = (ROOT / "docs" / "performance.md", ROOT / "README.md")
 PLOTS = ROOT / "docs" / "plots"
@@ -135,7 +135,7 @@ class Report:
         def cells(version: str, key: str) -> tuple[str, ...]:
             row = self.row(version, benchmark, key)
             if row is None or row.ratio is None:
-                return ("–",) * (2 + len(more))
+                return (NONE,) * (2 + len(more))
             times = f"{figure(row.ours or 0)} / {figure(row.theirs or 0)}"
             return (spread(row.ratio), times, *(figure(row.figures[name]) for name in more))
 
@@ -164,7 +164,7 @@ class Report:
 
         def cell(version: str, benchmark: str, key: str) -> str:
             row = self.row(version, benchmark, key)
-            return "–" if row is None else spread(row_ratio(row))
+            return NONE if row is None else spread(row_ratio(row))
 
         return markdown(
             ("work", "against", *self.versions),
@@ -187,7 +187,7 @@ class Report:
         def cells(version: str, key: str) -> tuple[str, str]:
             row = self.row(version, "options_cost", key)
             if row is None or row.ours is None or row.theirs is None:
-                return "–", "–"
+                return NONE, NONE
             return figure(row_ratio(row).median), f"{row.ours - row.theirs:+.2f}"
 
         head: list[str] = ["with"]
@@ -226,7 +226,7 @@ class Report:
         def cells(version: str, key: str) -> tuple[str, ...]:
             row = self.row(version, "delayed", key)
             if row is None:
-                return ("–",) * 3
+                return (NONE,) * 3
             return figure(row.ours or 0), figure(row.figures["cancel_us"]), figure(row.figures["bytes"])
 
         head: list[str] = ["one of a million"]
@@ -256,13 +256,13 @@ class Report:
             for version in self.versions:
                 for crowd in ("one", "sixteen"):
                     row = self.row(version, "floor", f"{crowd} {step.number}")
-                    times.append("–" if row is None else figure(row.theirs or 0))
+                    times.append(NONE if row is None else figure(row.theirs or 0))
             rows.append((str(step.number), step.adds, step.why, *times))
         whole = []
         for version in self.versions:
             for crowd in ("one", "sixteen"):
                 row = self.row(version, "floor", f"{crowd} 1")
-                whole.append("–" if row is None else figure(row.ours or 0))
+                whole.append(NONE if row is None else figure(row.ours or 0))
         return markdown(head, [*rows, ("", "**the scheduler**", "", *whole)])
 
     def counts(self) -> str:
@@ -283,7 +283,7 @@ class Report:
                     own = None if row is None else row.figures.get(name)
                     other = None if row is None else row.figures.get(f"{name}_theirs")
                     cells.append(
-                        "–" if own is None else f"{own:,.0f}" if other is None else f"{own:,.0f} / {other:,.0f}"
+                        NONE if own is None else f"{own:,.0f}" if other is None else f"{own:,.0f} / {other:,.0f}"
                     )
             rows.append((self.words("counts", key).question, *cells))
         return markdown(head, rows)
