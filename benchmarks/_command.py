@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks._rows import Row, record, show, write
+from benchmarks._rows import Row, facts, record, show, write
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Settings:
 
 
 def run(name: str, about: str | None, answer: Callable[[Settings], list[Row]]) -> None:
-    """Read the command line, measure, print, write. ``name`` is the module's ``__name__``-like file name."""
+    """Read the command line, measure, print, write. ``name`` is the module's own."""
     parser = argparse.ArgumentParser(description=about)
     parser.add_argument("--pairs", type=int, help="interleaved pairs; 9 by default, 2 with --quick")
     parser.add_argument("--quick", action="store_true", help="small sizes, to see that it works; the figures are void")
@@ -36,7 +36,8 @@ def run(name: str, about: str | None, answer: Callable[[Settings], list[Row]]) -
     pairs = given.pairs if given.pairs is not None else 2 if given.quick else 9
     if pairs < 1:
         parser.error("--pairs must be at least 1")
+    measured = facts()  # before, for the load of the machine is among them
     rows = answer(Settings(pairs, given.quick))
     show(rows)
     if given.json:
-        write(given.json, record(name, rows, pairs=pairs, quick=given.quick))
+        write(given.json, record(name, rows, pairs=pairs, quick=given.quick, measured=measured))

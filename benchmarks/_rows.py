@@ -121,13 +121,15 @@ def _commit() -> str:
         return ""
 
 
-def record(benchmark: str, rows: Sequence[Row], *, pairs: int, quick: bool) -> dict[str, Any]:
-    """Return the rows and the facts as one object for JSON."""
+def record(
+    benchmark: str, rows: Sequence[Row], *, pairs: int, quick: bool, measured: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    """Return the rows and the facts as one object for JSON; ``measured`` are the facts as they were before."""
     return {
         "benchmark": benchmark,
         "pairs": pairs,
         "quick": quick,
-        "facts": facts(),
+        "facts": facts() if measured is None else measured,
         "rows": [asdict(row) for row in rows],
     }
 

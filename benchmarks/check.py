@@ -180,7 +180,8 @@ def main() -> int:
         print(f"recorded for {', '.join(versions) or 'no version: there are no results'}")
         return 0 if versions else 1
     if given.record:
-        write_baseline(given.baseline, minor(), measure(GUARDED, settings), facts(), settings.pairs)
+        measured = facts()  # before, for the load of the machine is among them
+        write_baseline(given.baseline, minor(), measure(GUARDED, settings), measured, settings.pairs)
         print(f"recorded for {minor()}")
         return 0
     baseline = read_baseline(given.baseline, minor())

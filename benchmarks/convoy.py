@@ -71,7 +71,7 @@ def plain(jobs: int, submitters: int) -> float:
 
 def target_rows(settings: Settings) -> list[Row]:
     """With one submitter and sixteen, after each kind of hold."""
-    jobs = settings.size(50_000)
+    jobs = settings.size(30_000)
     rows = []
     for submitters, words in ((1, "one submitter"), (CROWD, "sixteen submitters")):
         for key, hold, kind in (("asleep", sleep, "asleep"), ("busy", spin, "busy with the GIL")):

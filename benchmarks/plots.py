@@ -39,6 +39,7 @@ def pending(report: Report, version: str) -> Any:
                 if points:
                     axis.plot(*zip(*points, strict=True), marker=".", label=policy)
             axis.set(xscale="log", yscale="log", title=f"{words}, {structure}")
+            axis.minorticks_off()
             axis.grid(alpha=0.3)
     for axis in axes[-1]:
         axis.set_xlabel("pending jobs")

@@ -30,6 +30,15 @@ MARKED = re.compile(r"(?P<open><!-- figures: (?P<name>[a-z-]+) -->\n).*?(?P<clos
 NOTHING = "*Not measured yet: `make bench-all` does.*\n"
 
 
+# What the columns of figures are called.
+HEADS = {
+    "p99_ms_ratio": "p99 of the wait, ours by theirs",
+    "p99_us": "p99, µs",
+    "p99_us_theirs": "theirs",
+    "switches": "switches a job",
+}
+
+
 class Report:
     """The results of each version of Python, and the tables made of them."""
 
@@ -141,7 +150,7 @@ class Report:
 
         head: list[str] = ["work", "against"]
         for version in self.versions:
-            head += [version, "µs, ours / theirs", *more]
+            head += [version, "µs, ours / theirs", *(HEADS[name] for name in more)]
         return markdown(
             head,
             [
@@ -197,7 +206,7 @@ class Report:
             head,
             [
                 (
-                    code(self.words("options_cost", key).question),
+                    self.words("options_cost", key).question,
                     *(cell for version in self.versions for cell in cells(version, key)),
                 )
                 for key in keys
@@ -312,11 +321,6 @@ TABLES: dict[str, Callable[[Report], str]] = {
     "counts": Report.counts,
     "plots": Report.pictures,
 }
-
-
-def code(words: str) -> str:
-    """Set in code what looks like it: ``name=...``, ``something()``."""
-    return re.sub(r"(\w+=[\w\[.\"]*|\w+\(\)|\w+Policy)(\"|\.\.\.)?", lambda match: f"`{match[0]}`", words)
 
 
 def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
