@@ -5,7 +5,7 @@ Counts repeat from run to run, whatever else the machine does, so they show what
 clock shows noise. Everything runs on one thread: the workers are not started, and this thread takes their turns.
 ``ThreadPoolExecutor`` is counted in the same way.
 
-- Bytecodes by ``sys.settrace`` on opcodes, calls by ``sys.setprofile``, after a warm-up.
+- Bytecodes by ``sys.settrace`` or ``sys.monitoring``, calls by ``sys.setprofile``, after a warm-up.
 - Instructions by ``valgrind --tool=callgrind``: those of a process that runs a phase so many times, less those of one
   that does not; the task's count with the turn's.
 """
@@ -24,13 +24,13 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import Context
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 from benchmarks._command import Settings, run
 from benchmarks._pools import POOL, WORKERS, noop
 from benchmarks._rows import ROOT, Row
-from threadsched import Scheduler, _locks
+from threadsched import Scheduler, _exit, _locks
 from threadsched._worker import Worker, run_task
 
 PHASES = ("submit", "turn", "task", "result")
@@ -78,6 +78,13 @@ class Ours:
     def result(self) -> None:
         self.ended.popleft().result()
 
+    def close(self) -> None:
+        """Settle what runs and leave nothing to wait for at exit."""
+        self.scheduler.shutdown(wait=False, cancel_futures=True)
+        self.turn()
+        self.runtime.launched.clear()
+        _exit.forget(self.runtime)
+
 
 class Standard:
     """``ThreadPoolExecutor``, likewise. It has one phase where ours has two: its work item runs and settles."""
@@ -99,9 +106,18 @@ class Standard:
     def result(self) -> None:
         self.ended.popleft().result()
 
+    def close(self) -> None:
+        """End the pool."""
+        self.pool.shutdown(cancel_futures=True)
+
 
 def bytecodes(work: Callable[[], object]) -> int:
     """Return how many bytecodes ``work`` executes, those of frames in this file aside."""
+    # From 3.12 on tracing goes through sys.monitoring, and settrace() may miss opcodes of frames that it has not seen.
+    return _monitored(work) if sys.version_info >= (3, 12) else _traced(work)
+
+
+def _traced(work: Callable[[], object]) -> int:
     count = 0
 
     def trace(frame: FrameType, event: str, argument: object) -> Any:
@@ -118,6 +134,30 @@ def bytecodes(work: Callable[[], object]) -> int:
         work()
     finally:
         sys.settrace(None)
+    return count
+
+
+def _monitored(work: Callable[[], object]) -> int:
+    if sys.version_info < (3, 12):
+        raise NotImplementedError("sys.monitoring is of 3.12")
+    count = 0
+    monitoring, tool = sys.monitoring, sys.monitoring.PROFILER_ID
+
+    def instruction(code: CodeType, offset: int) -> object:
+        nonlocal count
+        if code.co_filename == __file__:
+            return monitoring.DISABLE
+        count += 1
+        return None
+
+    monitoring.use_tool_id(tool, "counts")
+    try:
+        monitoring.register_callback(tool, monitoring.events.INSTRUCTION, instruction)
+        monitoring.set_events(tool, monitoring.events.INSTRUCTION)
+        work()
+        monitoring.set_events(tool, monitoring.events.NO_EVENTS)
+    finally:
+        monitoring.free_tool_id(tool)
     return count
 
 
@@ -156,6 +196,7 @@ def counted(side: Any) -> dict[str, dict[str, float]]:
             side.task()
         python, c = calls(work)
         found[phase] = {"bytecodes": executed, "calls": python, "c_calls": c}
+    side.close()
     return found
 
 

@@ -205,8 +205,12 @@ def measure(name: str, jobs: int) -> Sample:
     process = spawn.Process(target=child, args=(sender.send, name, jobs))
     process.start()
     sender.close()
-    found = receiver.recv()
-    process.join()
+    try:
+        found = receiver.recv()
+    except EOFError:
+        raise RuntimeError(f"the process that measured {name} died") from None
+    finally:
+        process.join()
     return Sample(found["submit"], {"cancel_us": found["cancel"] * 1e6, "bytes": found["bytes"], "jobs": found["jobs"]})
 
 

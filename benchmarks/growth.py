@@ -137,8 +137,12 @@ def pending_rows(policy: str, structure: str, sizes: tuple[int, ...]) -> list[Ro
     process = spawn.Process(target=child, args=(sender.send, policy, structure, sizes))
     process.start()
     sender.close()
-    found = receiver.recv()
-    process.join()
+    try:
+        found = receiver.recv()
+    except EOFError:
+        raise RuntimeError(f"the process that measured {policy}, {structure} died") from None
+    finally:
+        process.join()
     words = "delayed jobs" if policy == "delayed" else f"{policy} policy"
     return [
         Row(f"pending {structure} {policy} {figures['n']}", f"{words}, {structure}, us at a size", figures=figures)
