@@ -2,8 +2,8 @@
 
 With the GIL a lock convoy, once formed, keeps itself alive: each hold of the lock costs a switch from then on. Whoever
 holds the lock for 12 ms, longer than two switch intervals, makes everybody else queue on it, which is how one forms.
-The seed takes the scheduler's own lock from outside and says nothing (it leaves no mark), as a thread that the system
-suspends inside the section would. ``ThreadPoolExecutor`` is run beside it without a seed.
+The seed takes the scheduler's own lock from outside and leaves no mark, so that nobody steps aside for it: the worst
+case. ``ThreadPoolExecutor`` is run beside it without a seed.
 """
 
 from __future__ import annotations

@@ -40,7 +40,11 @@ WORDS = {
     "task": "run the task in its context",
     "result": "result() of a job that has ended",
     "job": "all of it, for one job",
+    "options": "make options(priority=..., retries=...)",
+    "delayed": "make options(delay=...) and submit with it",
+    "cancel": "cancel a delayed job",
 }
+EXTRAS = ("options", "delayed", "cancel")
 WARM = 200
 EMPTY = Context()
 
@@ -77,6 +81,15 @@ class Ours:
 
     def result(self) -> None:
         self.ended.popleft().result()
+
+    def options(self) -> None:
+        self.scheduler.options(priority=3, retries=2)
+
+    def delayed(self) -> None:
+        self.last = self.scheduler.options(delay=3600).submit(noop)
+
+    def cancel(self) -> None:
+        self.last.cancel()
 
     def close(self) -> None:
         """Settle what runs and leave nothing to wait for at exit."""
@@ -129,11 +142,12 @@ def _traced(work: Callable[[], object]) -> int:
             count += 1
         return trace
 
+    before = sys.gettrace()
     sys.settrace(trace)
     try:
         work()
     finally:
-        sys.settrace(None)
+        sys.settrace(before)
     return count
 
 
@@ -171,16 +185,17 @@ def calls(work: Callable[[], object]) -> tuple[int, int]:
             python += event == "call"
             c += event == "c_call"
 
+    before = sys.getprofile()
     sys.setprofile(profile)
     try:
         work()
     finally:
-        sys.setprofile(None)
+        sys.setprofile(before)
     return python, c
 
 
-def counted(side: Any) -> dict[str, dict[str, float]]:
-    """Count each phase of one side, once warm."""
+def counted(side: Any, extras: tuple[str, ...] = ()) -> dict[str, dict[str, float]]:
+    """Count each phase of one side, once warm, and what else it can do."""
     for _ in range(WARM):
         for phase in PHASES:
             if phase == "result" and not side.ended:
@@ -196,6 +211,16 @@ def counted(side: Any) -> dict[str, dict[str, float]]:
             side.task()
         python, c = calls(work)
         found[phase] = {"bytecodes": executed, "calls": python, "c_calls": c}
+    for _ in range(WARM if extras else 0):  # now, for what is delayed makes each turn look whether it is due
+        for extra in extras:
+            getattr(side, extra)()
+    for extra in extras:
+        work = getattr(side, extra)
+        executed = bytecodes(work)
+        if extra == "cancel":
+            side.delayed()
+        python, c = calls(work)
+        found[extra] = {"bytecodes": executed, "calls": python, "c_calls": c}
     side.close()
     return found
 
@@ -253,7 +278,7 @@ def all_instructions(side: str, repeats: int, marks: tuple[int, ...]) -> list[fl
 
 def answer(settings: Settings) -> list[Row]:
     """Count both sides."""
-    own, other = counted(Ours()), counted(Standard())
+    own, other = counted(Ours(), EXTRAS), counted(Standard())
     own["job"], other["job"] = total(own), total(other)
     if shutil.which("valgrind"):
         repeats = 500 if settings.quick else 3_000
@@ -268,15 +293,16 @@ def answer(settings: Settings) -> list[Row]:
     rows = []
     for phase, words in WORDS.items():
         figures = dict(own[phase])
-        if phase != "task":
+        alone = phase == "task" or phase in EXTRAS
+        if not alone:
             figures |= {f"{name}_theirs": figure for name, figure in other[phase].items()}
-        rows.append(Row(phase, words, None if phase == "task" else POOL, figures=figures))
+        rows.append(Row(phase, words, None if alone else POOL, figures=figures))
     return rows
 
 
 def total(found: dict[str, dict[str, float]]) -> dict[str, float]:
     """Add the phases up."""
-    return {name: sum(figures[name] for figures in found.values()) for name in found["submit"]}
+    return {name: sum(found[phase][name] for phase in PHASES) for name in found["submit"]}
 
 
 def instructions_of_all(side: str, repeats: int) -> dict[str, float]:

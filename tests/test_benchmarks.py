@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks import check, run_all
+from benchmarks import check, counts, run_all
 from benchmarks._command import Settings
 from benchmarks._ladder import FUTURES, LAST, STEPS, build, source
 from benchmarks._pairs import Sample, compare, tour
@@ -181,6 +181,44 @@ def test_baseline_comes_from_results(tmp_path: Path):
         "throughput one", "throughput sixteen", "convoy one asleep", "convoy one busy", "convoy sixteen asleep",
         "convoy sixteen busy",
     }  # fmt: skip
+
+
+# ---------------------------------------------------------------- all of them
+
+
+def test_one_failure_does_not_end_the_run(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    """Each benchmark runs on each interpreter by turns; what failed is named at the end."""
+    ran: list[tuple[str, str, list[str]]] = []
+
+    def measure(name: str, version: str, python: str, into: Path, more: list[str]) -> bool:
+        ran.append((name, version, more))
+        return (name, version) != ("map", "3.11")
+
+    monkeypatch.setattr(run_all, "measure", measure)
+    monkeypatch.setattr(run_all, "interpreters", lambda wanted: dict.fromkeys(wanted, "python"))
+    monkeypatch.setattr("sys.argv", ["run_all", "--only", "map,floor", "--pairs", "3", "--into", str(tmp_path)])
+    assert run_all.main() == 1
+    assert [one[:2] for one in ran] == [("map", "3.11"), ("map", "3.13"), ("floor", "3.11"), ("floor", "3.13")]
+    assert {tuple(one[2]) for one in ran} == {("--pairs", "3")}
+    assert "FAILED: map on 3.11" in capsys.readouterr().err
+
+
+def test_unknown_benchmarks_are_refused(monkeypatch: pytest.MonkeyPatch):
+    """A misspelt name is an error, before anything is measured."""
+    monkeypatch.setattr("sys.argv", ["run_all", "--only", "map,flour"])
+    monkeypatch.setattr(run_all, "interpreters", pytest.fail)
+    with pytest.raises(SystemExit):
+        run_all.main()
+
+
+def test_counts_repeat_exactly():
+    """What the hot path executes is the same number each time, and every phase was counted."""
+    first, second = counts.counted(counts.Ours(), counts.EXTRAS), counts.counted(counts.Ours(), counts.EXTRAS)
+    assert first == second
+    assert set(first) == {*counts.PHASES, *counts.EXTRAS}
+    assert all(found["bytecodes"] > 10 and found["calls"] > 0 for found in first.values())
 
 
 # ---------------------------------------------------------------- the tables
