@@ -90,9 +90,8 @@ bench: $(BENCH) ## Run the benchmarks
 
 .PHONY: bench-all
 bench-all: $(BENCH) ## Measure everything on 3.11 and 3.13, then draw the plots and write the tables of the docs
-	$(BIN)/python -m benchmarks.run_all $(ARGS)
-	$(BIN)/python -m benchmarks.plots
-	$(BIN)/python -m benchmarks.report
+	@$(BIN)/python -m benchmarks.run_all $(ARGS); status=$$?; \
+	$(BIN)/python -m benchmarks.plots && $(BIN)/python -m benchmarks.report && exit $$status
 
 .PHONY: bench-check
 bench-check: $(BENCH) ## Measure the main ratios again; fail if one fell below 85 % of the baseline
