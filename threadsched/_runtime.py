@@ -231,7 +231,11 @@ class Runtime(Watching):
         place.append(token)
         # Look again: what a finalizer on this thread did since the first look found nobody to wake.
         ready = core.ready
-        if ((ready.level or ready.lane or ready.heap) and not core.halted) or core.next_due() != due or (core.closed and not core.pending):
+        if (
+            ((ready.level or ready.lane or ready.heap) and not core.halted)
+            or core.next_due() != due
+            or (core.closed and not core.pending)
+        ):
             try:
                 place.remove(token)
             except ValueError:

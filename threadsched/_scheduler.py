@@ -472,7 +472,7 @@ class Submitter(concurrent.futures.Executor):
     it as a context manager, do nothing. It does not keep the scheduler alive.
     """
 
-    def __init__(self, runtime: Runtime, options: Options, plan: Plan, given: tuple[str, ...]) -> None:
+    def __init__(self, runtime: Runtime, options: Options, plan: Plan, given: Iterable[str]) -> None:
         if options.limits:
             runtime.limits.check_names(options.limits)
         self._runtime = runtime
@@ -563,9 +563,10 @@ class Submitters:
 
     def _make(self, given: dict[str, object]) -> Submitter:
         """Check options, those of jobs and those of schedules apart."""
+        if RECURRING.isdisjoint(given):
+            return Submitter(self._runtime, make_options(given), DEFAULT_PLAN, given)
         recurring = {name: given.pop(name) for name in list(given) if name in RECURRING}
-        plan = Plan(**recurring) if recurring else DEFAULT_PLAN
-        return Submitter(self._runtime, make_options(given), plan, (*given, *recurring))
+        return Submitter(self._runtime, make_options(given), Plan(**recurring), (*given, *recurring))
 
 
 def _default_workers() -> int:
