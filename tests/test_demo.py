@@ -27,9 +27,10 @@ from threadsched._demo_client import (
     sources_root,
 )
 from threadsched._demo_plan import MISSING, Plan, make_plan
-from threadsched._demo_progress import Figures, Progress, Terminal, progress_line
+from threadsched._demo_progress import Figures, Progress, progress_line
 from threadsched._demo_report import Summary, as_json, distribution, percentile, shade, timeline
 from threadsched._demo_server import MAX_REFUSALS, Behaviour, SourceServer, Tally
+from threadsched._terminal import Terminal
 
 BACKOFF = 0.05
 
