@@ -267,6 +267,9 @@ class Run:
         for thread in self._submitters:
             if thread.ident is not None:
                 thread.join(max(0.0, deadline - time.monotonic()))
+        for job in [job for batch in self._submitted[1] for job in batch.jobs]:
+            if job.done() and not job.cancelled():
+                job.exception(0)  # the scheduler logs each failure that nobody has looked at
 
 
 # ---------------------------------------------------------------- the program

@@ -36,8 +36,10 @@ if TYPE_CHECKING:
 # What a submitter heard when it cancelled a job.
 UNASKED, REFUSED, CANCELLED = range(3)
 
-# A submitter cancels a job at most so many submissions later: most are still queued then, some run or have ended.
-_CANCEL_WITHIN = 40
+# How many submissions later a submitter cancels a job. Half of those jobs rank before all others, so that a worker is
+# about to claim them; the others are deep in the queue.
+_CANCEL_AFTER = (0, 1, 2, 5, 10, 40)
+_URGENT = -1
 
 # Seconds that a task with a time limit stays if nothing stops it.
 _STAY = 600.0
@@ -96,12 +98,12 @@ class Tasks:
             log.ended = time.monotonic()
 
     def _obey(self, number: int, kind: Kind) -> None:
-        job = current_job()
-        assert job is not None  # this runs on a worker
-        if kind is Kind.RETRY and job.attempts <= failures(number):
+        # Without a variable for the job: in a traceback's frame it would be a cycle through the job, and its memory
+        # come back when the collector pleases.
+        if kind is Kind.RETRY and _this_job().attempts <= failures(number):
             raise DeliberateError(number)
         if kind is Kind.TIMEOUT and meets_limit(number):
-            job.sleep(_STAY)  # woken when the limit is reached
+            _this_job().sleep(_STAY)  # woken when the limit is reached
 
     def take(self) -> list[tuple[array[int], array[float], array[float]]]:
         """Return all starts since the last call and forget them. No task may be running but abandoned ones."""
@@ -110,6 +112,12 @@ class Tasks:
             log.clear()
         self.logs[:] = [log for log in self.logs if log.thread.is_alive()]
         return taken
+
+
+def _this_job() -> Job[Any]:
+    job = current_job()
+    assert job is not None  # tasks run on workers
+    return job
 
 
 class Batch:
@@ -161,7 +169,8 @@ class Submitter:
             number = batch.first + offset
             kind = draw_kind(run.settings, draw)
             delay = draw.choice(DELAYS) if draw.random() < run.settings.delay else 0.0
-            submit = run.doors.open(kind, number, delay, draw.randrange(PRIORITIES))
+            urgent = kind is Kind.CANCEL and draw.random() < 0.5
+            submit = run.doors.open(kind, number, delay, _URGENT if urgent else draw.randrange(PRIORITIES))
             batch.begun += 1
             job = submit(run.tasks.run, number, kind)
             batch.returned.append(time.monotonic())
@@ -173,7 +182,7 @@ class Submitter:
             if batch.watched[offset]:
                 job.add_done_callback(lambda _, offset=offset: batch.told.append(offset))  # type: ignore[misc]
             if kind is Kind.CANCEL:
-                self._doomed.append((offset + draw.randrange(_CANCEL_WITHIN), offset))
+                self._doomed.append((offset + draw.choice(_CANCEL_AFTER), offset))
             while self._doomed and self._doomed[0][0] <= offset:
                 self._cancel(self._doomed.popleft()[1])
         while self._doomed:
@@ -181,6 +190,8 @@ class Submitter:
 
     def _cancel(self, offset: int) -> None:
         job = self._batch.jobs[offset]
+        if self._draw.random() < 0.5:
+            time.sleep(0)  # a worker may claim it just now
         cancelled = self._run.scheduler.cancel(job.id) if self._draw.random() < 0.5 else job.cancel()
         self._batch.heard[offset] = CANCELLED if cancelled else REFUSED
 
@@ -258,5 +269,5 @@ class Doors:
         elif special:
             options["timeout"] = special
         if self._deadlines:
-            options["deadline"] = 0.1 * (rank + 1)
+            options["deadline"] = 0.1 * (rank - _URGENT)
         return self._scheduler.options(**options)

@@ -1,0 +1,787 @@
+"""`python -m threadsched stress`: that it is content with the scheduler as it is, and not with one that is broken."""
+
+import dataclasses
+import io
+import itertools
+import logging
+import math
+import operator
+import os
+import signal
+import subprocess
+import sys
+import threading
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.support import SEED, exhaustive, rng, sample
+from threadsched import (
+    JobStatus,
+    Scheduler,
+    Stats,
+    _core,
+    _ending,
+    _inspect,
+    _job,
+    _locks,
+    _policy,
+    _stress_watch,
+    _worker,
+)
+from threadsched.__main__ import main
+from threadsched._errors import InvariantError
+from threadsched._stress_checks import Start, find_overtaking
+from threadsched._stress_load import Tasks
+from threadsched._stress_plan import ORDERS, POLICIES, Kind, Settings, draw_kind, promised
+from threadsched._stress_report import Account, Histogram, Live, seconds, size, table
+from threadsched._stress_watch import ALLOWANCE, SLOPE_BOUND, Auditor, LogTrap, Memory, impossible, slope
+from threadsched._terminal import Terminal
+
+JOBS = 40_000 if exhaustive() else 2_000
+
+SMALL = ["stress", "--jobs", "1500", "--round", "750", "--submitters", "6", "--workers", "3", "--patience", "1"]
+
+
+class Screen(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    encoding = "utf-8"
+
+    def isatty(self) -> bool:
+        return True
+
+
+class AsciiFile(io.StringIO):
+    """A file that cannot hold every character."""
+
+    encoding = "ascii"
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
+    """Run a small load and return the exit status and standard output."""
+    status = main([*SMALL, *arguments])
+    return status, capsys.readouterr().out
+
+
+# ---------------------------------------------------------------- the scheduler as it is
+
+
+@pytest.mark.stress
+@pytest.mark.parametrize(
+    ("policy", "queue", "interval"),
+    [
+        ("priority", "lazy", "0.005"),
+        ("priority", "indexed", "0.00001"),
+        ("fifo", "lazy", "0.00001"),
+        ("oldest-due", "lazy", "0.005"),
+        ("deadline", "indexed", "0.005"),
+        ("aging", "lazy", "0.005"),
+    ],
+)
+def test_every_promise_is_kept(policy: str, queue: str, interval: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Under load, with every policy and both structures, each job is accounted for and the exit status is 0."""
+    status, out = run(
+        capsys,
+        *("--jobs", str(JOBS), "--policy", policy, "--queue", queue, "--switch-interval", interval),
+        *("--retry", "0.1", "--delay", "0.2", "--seed", str(rng(f"stress:{policy}:{queue}").randrange(2**32))),
+        *("--patience", "20"),
+    )
+    assert status == 0, (SEED, out)
+    all_of_them = next(line.split() for line in out.splitlines() if line.startswith("  all "))
+    submitted, done, failed, cancelled = (int(word.replace(",", "")) for word in all_of_them[1:5])
+    assert submitted == JOBS == done + failed + cancelled
+    assert min(done, failed, cancelled) > 0
+    for row in ("plain", "failing", "retried", "to be cancelled", "of these delayed"):
+        assert any(line.startswith(f"  {row} ") for line in out.splitlines()), row
+    assert "started twice" in out
+    assert "every promise was kept" in out
+
+
+def test_one_worker_and_one_submitter(capsys: pytest.CaptureFixture[str]) -> None:
+    """The smallest pool is judged like the others; with one worker the order is exact."""
+    status, out = run(capsys, "--workers", "1", "--submitters", "1", "--seed", "1")
+    assert status == 0, out
+
+
+def test_submission_ends_with_the_time(capsys: pytest.CaptureFixture[str]) -> None:
+    """`--seconds` ends submission, also in the middle of a round, and what was accepted is accounted for."""
+    status, out = run(capsys, "--jobs", "100000000", "--round", "5000", "--seconds", "0.1", "--patience", "20")
+    assert status == 0, out
+    assert "every promise was kept" in out
+
+
+def test_a_kind_may_have_no_jobs(capsys: pytest.CaptureFixture[str]) -> None:
+    """Shares of 0 leave kinds out, and all jobs may be of one kind."""
+    status, out = run(capsys, "--cancel", "0", "--fail", "0", "--retry", "0", "--timeout", "0", "--delay", "0")
+    assert status == 0, out
+    assert [line.split()[0] for line in out.splitlines() if line.startswith("  ")][1:3] == ["plain", "all"]
+    status, out = run(capsys, "--cancel", "1", "--fail", "0", "--retry", "0", "--timeout", "0", "--delay", "1")
+    assert status == 0, out
+
+
+def test_seed_decides_the_jobs(capsys: pytest.CaptureFixture[str]) -> None:
+    """The same seed submits as many of each kind, another one does not."""
+    rows = []
+    for seed in ("5", "5", "6"):
+        status, out = run(capsys, "--seed", seed)
+        assert status == 0, out
+        lines = [line.split() for line in out.splitlines()]
+        rows.append([words[-5] for words in lines if len(words) >= 6 and words[-1].replace(",", "").isdigit()])
+    assert rows[0] == rows[1] != rows[2]
+
+
+def test_time_limits_are_left_out_where_there_are_none(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without the job option `timeout` the run says so and goes on without."""
+    genuine = Scheduler.options
+
+    def refuse(self: Scheduler, **options: Any) -> Any:
+        if "timeout" in options:
+            raise TypeError("unknown job option 'timeout'")
+        return genuine(self, **options)
+
+    monkeypatch.setattr(Scheduler, "options", refuse)
+    status, out = run(capsys, "--timeout", "0.5")
+    assert status == 0, out
+    assert "--timeout is left out" in out
+    assert "with a time limit" not in out
+
+
+# ---------------------------------------------------------------- a scheduler that is broken
+
+
+# Set when a broken scheduler's thread that hangs may end.
+LET_GO = threading.Event()
+
+
+def every(count: int) -> Any:
+    """Return a function that is true at every `count`-th call, on whichever thread."""
+    calls = itertools.count(1)
+    return lambda: next(calls) % count == 0
+
+
+def run_twice(patch: pytest.MonkeyPatch) -> None:
+    """A worker runs a task twice."""
+    genuine, due = _worker.run_task, every(50)
+
+    def run_task(*args: Any) -> Any:
+        if due():
+            genuine(*args)
+        return genuine(*args)
+
+    patch.setattr(_worker, "run_task", run_task)
+
+
+def run_once_more_later(patch: pytest.MonkeyPatch) -> None:
+    """A worker runs a task again that it ran a thousand jobs ago."""
+    genuine = _worker.run_task
+    ran: list[Any] = []
+
+    def run_task(*args: Any) -> Any:
+        ran.append(args)
+        if len(ran) == 1000:
+            return genuine(*ran[10])
+        return genuine(*args)
+
+    patch.setattr(_worker, "run_task", run_task)
+
+
+def lose_jobs(patch: pytest.MonkeyPatch) -> None:
+    """A job is accepted and stands in no queue; the audit, which would notice, does not look."""
+    patch.setattr(_inspect, "check", lambda runtime: None)
+    genuine, due = _core.Core.enter, every(300)
+
+    def enter(self: Any, job: Any, seq: int) -> Any:
+        answer = genuine(self, job, seq)
+        if due() and self.ready.heap:
+            self.ready.rebuild(lambda: [entry for entry in self.ready.entries() if entry[1] != seq])
+        return answer
+
+    patch.setattr(_core.Core, "enter", enter)
+
+
+def drop_jobs(patch: pytest.MonkeyPatch) -> None:
+    """A job is claimed, counted as nothing, and forgotten."""
+    genuine, due = _core.Core.claim, every(300)
+
+    def claim(self: Any, now: float, place: object) -> Any:
+        job = genuine(self, now, place)
+        if job is not None and due():
+            self.running.pop(job.seq)
+            return genuine(self, now, place)
+        return job
+
+    patch.setattr(_core.Core, "claim", claim)
+
+
+def drop_futures(patch: pytest.MonkeyPatch) -> None:
+    """A job is counted as done, and its future stays open."""
+    genuine, due = _job.Job._finish, every(300)
+
+    def finish(self: Any, *args: Any) -> None:
+        if not due():
+            genuine(self, *args)
+
+    patch.setattr(_job.Job, "_finish", finish)
+
+
+def reverse_priorities(patch: pytest.MonkeyPatch) -> None:
+    """The least urgent job goes first."""
+    patch.setitem(_policy._TRUSTED, _policy.PriorityPolicy, lambda job: -job._priority)
+
+
+def ignore_priorities(patch: pytest.MonkeyPatch) -> None:
+    """The urgent job waits for its turn."""
+    patch.setitem(_policy._TRUSTED, _policy.PriorityPolicy, operator.attrgetter("_no_rank"))
+
+
+def confuse_ties(patch: pytest.MonkeyPatch) -> None:
+    """Of equals, the last one goes first."""
+    genuine = _core.Core.enter
+
+    def enter(self: Any, job: Any, seq: int) -> Any:
+        job._key = job._key * 1_000_000 - seq
+        return genuine(self, job, seq)
+
+    patch.setattr(_core.Core, "enter", enter)
+
+
+def number_backwards(patch: pytest.MonkeyPatch) -> None:
+    """A later submission has the lower number."""
+    genuine = _core.Core.__init__
+
+    def make(self: Any, *args: Any, **kwargs: Any) -> None:
+        genuine(self, *args, **kwargs)
+        self.numbers = itertools.count(10**6, -1)
+
+    patch.setattr(_core.Core, "__init__", make)
+
+
+def start_early(patch: pytest.MonkeyPatch) -> None:
+    """Jobs are due a little before their time."""
+    genuine = _core.Core.promote
+    patch.setattr(_core.Core, "promote", lambda self, now: genuine(self, now + 0.02))
+
+
+def boast_of_cancels(patch: pytest.MonkeyPatch) -> None:
+    """A cancel says True whether it did anything or not."""
+    genuine = Scheduler.cancel
+    patch.setattr(Scheduler, "cancel", lambda self, job_id: genuine(self, job_id) or True)
+
+
+def run_cancelled(patch: pytest.MonkeyPatch) -> None:
+    """A cancelled job is started all the same."""
+    genuine, due = _ending.Ending.cancel, every(20)
+
+    def cancel(self: Any, job: Any) -> bool:
+        task, args = job._fn, job._args
+        answer = genuine(self, job)
+        if answer and due():
+            task(*args)
+        return answer
+
+    patch.setattr(_ending.Ending, "cancel", cancel)
+
+
+def forget_callbacks(patch: pytest.MonkeyPatch) -> None:
+    """A done-callback is not called."""
+    genuine, due = _ending.Ending.run_callbacks, every(50)
+    patch.setattr(_ending.Ending, "run_callbacks", lambda self, job: None if due() else genuine(self, job))
+
+
+def repeat_callbacks(patch: pytest.MonkeyPatch) -> None:
+    """A done-callback is called twice."""
+    genuine, due = _ending.call_hook, every(50)
+
+    def call_hook(*args: Any) -> None:
+        genuine(*args)
+        if due():
+            genuine(*args)
+
+    patch.setattr(_ending, "call_hook", call_hook)
+
+
+def mix_up_results(patch: pytest.MonkeyPatch) -> None:
+    """A job gets the result of another one."""
+    genuine, due = _core.Core.finish, every(300)
+
+    def finish(self: Any, job: Any, result: Any, *rest: Any) -> Any:
+        return genuine(self, job, result + 1 if due() else result, *rest)
+
+    patch.setattr(_core.Core, "finish", finish)
+
+
+def mix_up_errors(patch: pytest.MonkeyPatch) -> None:
+    """A job fails with an error that is not its task's."""
+    genuine = _job.Failure.__init__
+    patch.setattr(_job.Failure, "__init__", lambda self, job, error: genuine(self, job, ValueError(str(error))))
+
+
+def retry_once_too_often(patch: pytest.MonkeyPatch) -> None:
+    """A job is started more often than it is allowed."""
+    genuine, due = _job.Job._claim, every(2)
+
+    def claim(self: Any, *args: Any) -> None:
+        genuine(self, *args)
+        if self._attempts == 2 and due():
+            self._attempts = 1
+
+    patch.setattr(_job.Job, "_claim", claim)
+
+
+def count_wrong(patch: pytest.MonkeyPatch) -> None:
+    """stats() knows a job too many now and then."""
+    genuine, due = _inspect.stats, every(7)
+
+    def stats(runtime: Any) -> Stats:
+        found = genuine(runtime)
+        return dataclasses.replace(found, ready=found.ready + 1) if due() else found
+
+    patch.setattr(_inspect, "stats", stats)
+
+
+def break_the_audit(patch: pytest.MonkeyPatch) -> None:
+    """check() finds a broken invariant."""
+
+    def check(runtime: Any) -> None:
+        raise InvariantError("the ready queue is out of order")
+
+    patch.setattr(_inspect, "check", check)
+
+
+def miscount_retries(patch: pytest.MonkeyPatch) -> None:
+    """A retry is counted twice."""
+    genuine = _core.Core.retry
+
+    def retry(self: Any, *args: Any) -> Any:
+        self.retries += 1
+        return genuine(self, *args)
+
+    patch.setattr(_core.Core, "retry", retry)
+
+
+def sleep_on(patch: pytest.MonkeyPatch) -> None:
+    """Whoever waits for a result is not woken."""
+
+    def release_all(tokens: list[Any]) -> None:
+        pass
+
+    patch.setattr(_locks, "release_all", release_all)
+
+
+def leave_a_thread(patch: pytest.MonkeyPatch) -> None:
+    """A thread of the scheduler's stays after its shutdown."""
+    genuine = _worker.Worker.serve
+
+    def serve(self: Any) -> None:
+        genuine(self)
+        if self.number == 0:
+            LET_GO.wait(10)
+
+    patch.setattr(_worker.Worker, "serve", serve)
+
+
+def accept_after_shutdown(patch: pytest.MonkeyPatch) -> None:
+    """A submission is accepted after shutdown()."""
+    genuine = Scheduler.submit
+
+    def submit(self: Scheduler, fn: Any, /, *args: Any, **kwargs: Any) -> Any:
+        return object() if fn is int else genuine(self, fn, *args, **kwargs)
+
+    patch.setattr(Scheduler, "submit", submit)
+
+
+def log_an_error(patch: pytest.MonkeyPatch) -> None:
+    """Something goes wrong and is logged, and nobody notices otherwise."""
+    genuine, due = _core.Core.promote, every(100)
+
+    def promote(self: Any, now: float) -> Any:
+        if due():
+            logging.getLogger("threadsched").error("something went wrong")
+        return genuine(self, now)
+
+    patch.setattr(_core.Core, "promote", promote)
+
+
+def refuse_submissions(patch: pytest.MonkeyPatch) -> None:
+    """A submission fails for no reason."""
+    genuine, due = _core.Core.enter, every(300)
+
+    def enter(self: Any, *args: Any) -> Any:
+        if due():
+            raise RuntimeError("no reason")
+        return genuine(self, *args)
+
+    patch.setattr(_core.Core, "enter", enter)
+
+
+BUGS = {
+    run_twice: "was started",
+    run_once_more_later: "was started again in a later round",
+    lose_jobs: "nothing has moved for 1 s",
+    drop_jobs: "",
+    drop_futures: "",
+    reverse_priorities: "which was ready and ranks before it",
+    ignore_priorities: "which was ready and ranks before it",
+    confuse_ties: "which was ready and ranks before it",
+    number_backwards: "has number",
+    start_early: "before its time",
+    boast_of_cancels: "cancel had said True",
+    run_cancelled: "cancel had said True",
+    forget_callbacks: "was called 0 times",
+    repeat_callbacks: "was called 2 times",
+    mix_up_results: "has the result",
+    mix_up_errors: "for another reason than its own",
+    retry_once_too_often: "was started",
+    count_wrong: "pending is not delayed + ready + waiting",
+    break_the_audit: "check() found that the ready queue is out of order",
+    miscount_retries: "by each job's account",
+    sleep_on: "sleeps on",
+    leave_a_thread: "1 threads were left behind: stress_0",
+    accept_after_shutdown: "after shutdown() was accepted",
+    log_an_error: "the scheduler logged an error: something went wrong",
+    refuse_submissions: "a submitter met RuntimeError: no reason",
+}
+
+
+# Those that the ordinary run always has; of the others it has a sample.
+FOREMOST = (run_twice, lose_jobs, drop_futures, reverse_priorities)
+
+
+@pytest.mark.leaves_threads("a broken scheduler may leave its own, as daemons")
+@pytest.mark.parametrize(
+    "bug", [*FOREMOST, *sample([bug for bug in BUGS if bug not in FOREMOST], 7, "bugs")], ids=lambda bug: bug.__name__
+)
+def test_a_broken_scheduler_is_found(
+    bug: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each of these bugs ends the run with exit status 1, says what broke, and how to repeat it."""
+    LET_GO.clear()
+    try:
+        with monkeypatch.context() as patch:
+            bug(patch)
+            status, out = run(capsys, "--seed", "4711", "--retry", "0.1")
+    finally:
+        LET_GO.set()
+    assert status == 1, out
+    assert "BROKEN: " in out
+    assert BUGS[bug] in out
+    assert "Repeat with: python -m threadsched stress " in out
+    assert "--seed 4711" in out
+    assert "every promise was kept" not in out
+
+
+def test_memory_that_grows_breaks_a_soak(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """With --soak the run fails if the memory rises from round to round, and says by how much."""
+    growing = itertools.count(50 * 2**20, 2**20)
+    monkeypatch.setattr(_stress_watch, "resident", lambda: float(next(growing)))
+    status, out = run(capsys, "--soak", "--round", "100")
+    assert status == 1
+    assert "BROKEN: memory does not stay flat: +" in out
+    monkeypatch.setattr(_stress_watch, "resident", lambda: 50.0 * 2**20)
+    status, out = run(capsys, "--soak", "--round", "100")
+    assert status == 0, out
+    assert "memory over time" in out
+
+
+# ---------------------------------------------------------------- how it judges
+
+
+def overtaking_by_hand(starts: list[Start]) -> bool:
+    return any(
+        (a.key, a.seq) < (b.key, b.seq) and a.ready < b.after and b.started < a.after for a in starts for b in starts
+    )
+
+
+def test_overtaking_is_found_wherever_it_is(rng: Any) -> None:
+    """The quick search agrees with a comparison of all pairs."""
+    found = 0
+    for _ in range(400):
+        starts = []
+        for number in range(rng.randrange(1, 12)):
+            ready = rng.randrange(12)
+            after = rng.randrange(12)
+            starts.append(Start(rng.randrange(3), number, ready, after, after + rng.randrange(1, 4), number))
+        pair = find_overtaking(starts)
+        assert (pair is not None) == overtaking_by_hand(starts), starts
+        if pair is not None:
+            found += 1
+            assert overtaking_by_hand(list(pair))
+    assert 0 < found < 400
+
+
+def test_what_may_have_been_at_the_same_time_is_no_overtaking() -> None:
+    """A job accuses another one only if it was ready before, and waited until after, that one's claim."""
+    late = Start(5, 1, ready=0.0, after=1.0, started=1.1, number=1)
+    urgent = Start(0, 2, ready=0.5, after=2.0, started=2.1, number=2)
+    assert find_overtaking([late, urgent]) == (urgent, late)
+    assert find_overtaking([late, urgent._replace(ready=1.0)]) is None
+    assert find_overtaking([late, urgent._replace(after=1.1)]) is None
+    assert find_overtaking([late, urgent._replace(key=5)]) is None
+    assert find_overtaking([late._replace(seq=3), urgent._replace(key=5)]) is not None
+    assert find_overtaking([]) is None
+
+
+STATS = Stats(
+    workers=4,
+    idle=0,
+    running=3,
+    pending=6,
+    delayed=1,
+    ready=3,
+    waiting=2,
+    submitted=20,
+    done=5,
+    failed=4,
+    cancelled=2,
+    retries=1,
+    lost_workers=0,
+    replaced_workers=0,
+)
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({}, ""),
+        ({"submitted": 19}, "submitted is not"),
+        ({"delayed": 2}, "pending is not"),
+        ({"submitted": 17, "done": 2}, "at least 18 and at most 21"),
+        ({"submitted": 22, "done": 7}, "at least 18 and at most 21"),
+        ({"submitted": 21, "running": 4, "done": 5}, "more run than there are workers"),
+        ({"waiting": -1, "ready": 6}, "a count is negative"),
+        ({"done": 3, "failed": 6}, "done has become less"),
+        ({"retries": 0}, "retries has become less"),
+    ],
+)
+def test_counts_that_cannot_be_are_noticed(changed: dict[str, int], words: str) -> None:
+    """Each rule about the counts notices what it is for."""
+    before = dataclasses.replace(STATS, submitted=18, done=4, failed=3)
+    found = impossible(dataclasses.replace(STATS, **changed), before, 18, 21, 3)
+    assert found.startswith(words)
+    assert bool(found) == bool(words)
+
+
+def test_kinds_are_drawn_by_their_shares() -> None:
+    """Each kind has its share of the jobs, and what is left is plain."""
+    settings = Settings(cancel=0.2, fail=0.1, retry=0.3, timeout=0.15)
+    drawn = [draw_kind(settings, draw) for draw in [rng("kinds")] for _ in range(20_000)]
+    shares = {kind: drawn.count(kind) / len(drawn) for kind in Kind}
+    assert shares == pytest.approx(
+        {Kind.PLAIN: 0.25, Kind.FAIL: 0.1, Kind.RETRY: 0.3, Kind.TIMEOUT: 0.15, Kind.CANCEL: 0.2}, abs=0.03
+    )
+
+
+def test_what_is_promised_of_each_kind() -> None:
+    """A kind, a number and the answer of a cancel decide how a job ends, and after how many starts."""
+
+    def comes_to(kind: Kind, number: int, cancelled: bool = False) -> tuple[JobStatus, int]:
+        promise = promised(kind, number, cancelled)
+        return promise.status, promise.starts
+
+    assert comes_to(Kind.PLAIN, 0) == comes_to(Kind.CANCEL, 0) == comes_to(Kind.TIMEOUT, 0) == (JobStatus.DONE, 1)
+    assert comes_to(Kind.FAIL, 0) == comes_to(Kind.TIMEOUT, 1) == (JobStatus.FAILED, 1)
+    assert [comes_to(Kind.RETRY, number) for number in range(3)] == [
+        (JobStatus.DONE, 2),
+        (JobStatus.DONE, 3),
+        (JobStatus.FAILED, 3),
+    ]
+    assert comes_to(Kind.CANCEL, 0, True) == (JobStatus.CANCELLED, 0)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_orders_are_those_of_the_policies(policy: str) -> None:
+    """The keys that the run goes by rank jobs as the policy's own do, apart from ties."""
+    with Scheduler(1) as scheduler:
+        scheduler.pause()
+        jobs = [
+            scheduler.options(priority=one, delay=(7 * one) % 5 / 1000, deadline=(3 * one) % 4 + 1.0).submit(int)
+            for one in range(8)
+        ]
+        made: Any = POLICIES[policy]()
+        own = sorted(jobs, key=lambda job: (made.key(job), job.seq))
+        assert sorted(jobs, key=lambda job: (ORDERS[policy](job), job.seq)) == own
+
+
+def test_log_of_a_thread_has_the_bounds_of_each_claim() -> None:
+    """A thread writes down, for each start, when the one before it had ended."""
+    tasks = Tasks()
+    ran = threading.Thread(target=lambda: [tasks.run(number, Kind.PLAIN) for number in (3, 4)])
+    ran.start()
+    ran.join(5)
+    [(numbers, after, started)] = tasks.take()
+    assert list(numbers) == [3, 4]
+    assert after[0] == 0.0
+    assert started[0] <= after[1] <= started[1]
+    assert tasks.take() == []  # the thread has ended, and its log with it
+
+
+def test_auditor_compares_with_what_was_submitted() -> None:
+    """A look finds counts that the submitters' own records contradict."""
+    broken: list[str] = []
+    with Scheduler(1) as scheduler:
+        fake: Any = SimpleNamespace(
+            scheduler=scheduler,
+            settings=Settings(workers=1),
+            accepted=lambda: 1,
+            begun=lambda: 1,
+            broke=lambda what, cause=None: broken.append(what),
+        )
+        auditor = Auditor(fake)
+        before = scheduler.stats()
+        auditor.look(before)
+        assert len(broken) == 1
+        scheduler.submit(int).result(5)
+        auditor.look(before)
+        assert len(broken) == 1
+        assert auditor.looks == 2
+
+
+# ---------------------------------------------------------------- what it prints
+
+
+def test_histogram_knows_percentiles() -> None:
+    """A percentile is exact to 3 %, and the maximum exact."""
+    histogram = Histogram()
+    for number in range(1, 1001):
+        histogram.add(number / 1000)
+    assert histogram.percentile(0.5) == pytest.approx(0.5, rel=0.03)
+    assert histogram.percentile(0.99) == pytest.approx(0.99, rel=0.03)
+    assert histogram.percentile(1.0) == histogram.most == 1.0
+    assert math.isnan(Histogram().percentile(0.5))
+
+
+def test_durations_and_sizes_have_fitting_units() -> None:
+    """A duration is told in s, ms or µs, a size in MiB."""
+    assert [seconds(value) for value in (2.5, 0.0123, 0.000004, math.nan)] == ["2.5 s", "12.3 ms", "4 µs", "-"]
+    assert [size(value) for value in (1.5 * 2**20, None)] == ["1.5 MiB", "unknown here"]
+
+
+def test_slope_is_the_least_squares_one() -> None:
+    """A straight line has its slope; noise round it does not count; too few samples have none."""
+    assert slope([(x, 3.0 * x + 7) for x in range(10)]) == pytest.approx(3.0)
+    assert slope([(0, 1), (1, -1), (2, -1), (3, 1)]) == 0.0
+    assert slope([(1.0, 5.0)]) == slope([]) == 0.0
+
+
+def test_memory_is_judged_after_the_warm_up() -> None:
+    """What rises at first and then stays is flat; what goes on rising is not."""
+    memory = Memory()
+    memory.samples = [(second, 1e8 + min(second, 100) * 1e6) for second in range(0, 600, 2)]
+    assert memory.verdict()[0]
+    memory.samples = [(second, 1e8 + second * 2 * (SLOPE_BOUND + ALLOWANCE / 600)) for second in range(0, 600, 2)]
+    flat, text = memory.verdict()
+    assert not flat
+    assert text.startswith("+")
+    memory.samples = []
+    assert memory.verdict() == (False, "unknown: fewer than three samples")
+
+
+def test_table_adds_up() -> None:
+    """The row of all jobs is the sum of the kinds; the delayed ones are told apart."""
+    account = Account()
+    account.enter(Kind.PLAIN, JobStatus.DONE, 1, delayed=False)
+    account.enter(Kind.RETRY, JobStatus.FAILED, 3, delayed=True)
+    account.enter(Kind.CANCEL, JobStatus.CANCELLED, 0, delayed=True)
+    assert list(account.rows())[-2:] == [("all", 3, 1, 1, 1, 4), ("of these delayed", 2, 0, 1, 1, 3)]
+    assert account.retries == 2
+    assert ["all", "3", "1", "1", "1", "4"] in [line.split() for line in table(account).splitlines()]
+
+
+def test_live_line_is_rewritten_on_a_terminal_and_plain_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a terminal each look rewrites the line; in a file lines do not follow each other at every look."""
+    monkeypatch.setenv("TERM", "xterm")
+    screen, file = Screen(), AsciiFile()
+    for stream in (screen, file):
+        live = Live(Terminal(stream))
+        live.show(STATS, 2**20)
+        live.show(STATS, 2**20)
+        live.close()
+    assert screen.getvalue().count("\r\x1b[K") == 3
+    assert "\n" not in screen.getvalue()
+    assert file.getvalue().count("\n") == 1
+    assert " 20 submitted " in file.getvalue()
+
+
+def test_log_trap_keeps_records_to_itself(caplog: pytest.LogCaptureFixture) -> None:
+    """While it is set, what the scheduler logs reaches nobody else; afterwards it does again."""
+    logger = logging.getLogger("threadsched")
+    with LogTrap().set() as trap:
+        logger.warning("of no interest")
+        logger.error("of interest")
+    logger.error("as ever")
+    assert (trap.warnings, trap.errors) == (1, ["of interest"])
+    assert [record.getMessage() for record in caplog.records] == ["as ever"]
+
+
+# ---------------------------------------------------------------- the command line
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--jobs", "0"], "argument --jobs: must be at least 1, not '0'"),
+        (["--jobs", "many"], "argument --jobs: must be a whole number, not 'many'"),
+        (["--workers", "0"], "argument --workers: must be from 1 to 256, not '0'"),
+        (["--seconds", "0"], "argument --seconds: must be seconds above 0, not '0'"),
+        (["--seconds", "nan"], "argument --seconds: must be a number, not 'nan'"),
+        (["--cancel", "1.5"], "argument --cancel: must be from 0 to 1, not '1.5'"),
+        (["--fail", "-0.1"], "argument --fail: must be from 0 to 1, not '-0.1'"),
+        (["--cancel", "0.5", "--fail", "0.5"], "shares of all jobs, and together 1.06, above 1"),
+        (["--policy", "random"], "invalid choice: 'random'"),
+        (["--queue", "none"], "invalid choice: 'none'"),
+    ],
+)
+def test_bad_arguments_are_usage_errors(capsys: pytest.CaptureFixture[str], arguments: list[str], words: str) -> None:
+    """A bad value exits with 2 and one line that names it."""
+    with pytest.raises(SystemExit) as exit_info:
+        main(["stress", *arguments])
+    printed = capsys.readouterr()
+    assert exit_info.value.code == 2
+    assert words in printed.err
+    assert printed.err.count("\n") == 1
+    assert printed.out == ""
+
+
+def test_policies_of_the_command_line_are_those_of_the_plan(capsys: pytest.CaptureFixture[str]) -> None:
+    """Every policy can be named, and no other."""
+    with pytest.raises(SystemExit):
+        main(["stress", "--policy", "x"])
+    said = capsys.readouterr().err
+    assert all(name in said for name in POLICIES)
+    assert set(POLICIES) == set(ORDERS)
+
+
+def test_command_repeats_the_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is printed to repeat a run gives the same settings."""
+    from threadsched import _stress
+
+    asked: list[Settings] = []
+    monkeypatch.setattr(_stress, "run_stress", lambda settings: asked.append(settings) or 0)
+    main(["stress", "--seed", "7", "--soak", "--switch-interval", "1e-6", "--queue", "indexed"])
+    main(asked[0].command().split()[3:])
+    main(["stress"])
+    assert asked[0] == asked[1]
+    assert (asked[0].jobs, asked[0].seconds) == (None, 600.0)
+    assert (asked[2].jobs, asked[2].seconds) == (1_000_000, 60.0)
+
+
+@pytest.mark.subprocess
+@pytest.mark.skipif(os.name != "posix", reason="sends SIGINT to a process")
+def test_interrupted_run_stops_cleanly() -> None:
+    """Ctrl-C in the middle ends the program soon, with status 130 and one line beside the progress."""
+    command = [sys.executable, "-m", "threadsched", "stress", "--seconds", "60"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8") as process:
+        try:
+            assert process.stderr is not None
+            assert "submitted" in process.stderr.readline()
+            process.send_signal(signal.SIGINT)
+            _, err = process.communicate(timeout=20)
+        finally:
+            process.kill()
+    assert process.returncode == 130, err
+    assert err.splitlines()[-1] == "python -m threadsched stress: interrupted"
+    assert "Traceback" not in err
