@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from tests.core_driver import Driver, failure_of
+from tests.support import strides
 from threadsched import FifoPolicy, Job
 from threadsched import _core as core_module
 from threadsched import _heap as heap_module
@@ -200,7 +201,8 @@ def test_core_survives_a_strike(queue: str, operation: str, strike: str, monkeyp
     """Wherever the strike falls inside the operation, all jobs come to one end and the structures agree."""
     monkeypatch.setattr(core_module, "SWEEP_SLACK", SLACK)
     wrong: dict[str, str] = {}
-    at = 0
+    at, step = strides(2, f"{queue} {operation} {strike}")
+    struck = 0
     while True:
         scene = Scene(queue)
         call = OPERATIONS[operation](scene)
@@ -219,8 +221,9 @@ def test_core_survives_a_strike(queue: str, operation: str, strike: str, monkeyp
             scene.settle(counted=strike != "Ctrl-C")
         except Exception as error:
             wrong.setdefault(striker.where, repr(error))
-        at += 1
-    assert at, "no point was found"
+        at += step
+        struck += 1
+    assert struck, "no point was found"
     assert not wrong
 
 

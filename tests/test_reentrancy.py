@@ -143,8 +143,9 @@ print(handled, refused)
 
 
 @pytest.mark.subprocess
-@pytest.mark.parametrize("action", ["submit", "cancel", "look", "shutdown"])
-@pytest.mark.parametrize("queue", VARIANTS)
+@pytest.mark.parametrize(
+    ("queue", "action"), sample(itertools.product(VARIANTS, ["submit", "cancel", "look", "shutdown"]), 5, "signals")
+)
 def test_a_storm_of_signals(queue: str, action: str) -> None:
     """A handler at 1 kHz that submits, cancels, looks or shuts down neither hangs anybody nor loses a job."""
     done = run_script(SIGNALS, args=[queue, action, "10" if exhaustive() else "0.3"])
@@ -215,8 +216,9 @@ assert scheduler.stats().submitted == len(accepted)
 
 
 @pytest.mark.subprocess
-@pytest.mark.parametrize("way", ["refcount", "collector", "weakref"])
-@pytest.mark.parametrize("queue", VARIANTS)
+@pytest.mark.parametrize(
+    ("queue", "way"), sample(itertools.product(VARIANTS, ["refcount", "collector", "weakref"]), 4, "finalizers")
+)
 def test_a_storm_of_finalizers(queue: str, way: str) -> None:
     """Finalizers and weakref callbacks that submit and cancel, whenever the collector likes, lose nothing."""
     done = run_script(COLLECTOR, args=[queue, way, "10000" if exhaustive() else "500"])

@@ -25,7 +25,7 @@ from threadsched.testing import FakeClock
 
 SUBMITTERS = 16
 WORKERS = 4
-JOBS = 4000 if exhaustive() else 250  # by each submitter
+JOBS = 4000 if exhaustive() else 150  # by each submitter
 
 
 class Deliberate(Exception):
