@@ -135,7 +135,7 @@ def _add_stress(commands: "argparse._SubParsersAction[_Parser]") -> None:
     stress.add_argument("--queue", choices=("lazy", "indexed"), default="lazy", help="queue structure (default: lazy)")
     add("--switch-interval", _seconds, None, "S", "let Python switch threads so often (default: as it is)")
     add("--seed", _whole, None, "N", "decides which jobs there are (default: another one each time)")
-    add("--round", _positive, 20_000, "N", "jobs that are in memory at a time")
+    add("--round", _positive, None, "N", "jobs that are in memory at a time (default: 20,000; with --soak 2,000)")
     add("--patience", _seconds, 30.0, "S", "how long nothing may move before that counts as a hang")
     stress.add_argument("--soak", action="store_true", help="fail, too, if the memory does not stay flat")
 
@@ -146,7 +146,7 @@ def _stress_settings(parser: argparse.ArgumentParser, chosen: argparse.Namespace
 
     given = {name: value for name, value in vars(chosen).items() if name != "command" and value is not None}
     if chosen.soak:
-        given = {"jobs": None, "seconds": 600.0, **given}
+        given = {"jobs": None, "seconds": 600.0, "round": 2_000, **given}
     settings = Settings(**{"seed": random.SystemRandom().randrange(2**32), **given})
     total = sum(settings.shares.values())
     if total > 1 + 1e-9:

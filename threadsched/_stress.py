@@ -121,7 +121,7 @@ class Run:
             self.scheduler.pause()
         batches = self._start()
         half = sum(batch.size for batch in batches) // 2
-        while any(thread.is_alive() for thread in self._submitters):
+        while self._waiting() or paused:
             over = all(batch.over for batch in batches)
             if paused and (over or sum(len(batch.jobs) for batch in batches) >= half):
                 paused, paused_until = False, time.monotonic()

@@ -22,9 +22,10 @@ if TYPE_CHECKING:
 _LOOK = 0.002
 _AUDIT = 25
 
-# What a soak allows. The fitted line may rise by so many bytes a second: at ten thousand jobs a second that is less
-# than half a byte a job, so an object that is left behind by every hundredth job shows. Beside it there is an allowance
-# for how coarsely an allocator returns memory, which a short run cannot tell from a rise.
+# What a soak allows. The fitted line may rise by so many bytes a second, and beside that by an allowance for how
+# coarsely an allocator takes and returns memory, which a short run cannot tell from a rise. In ten minutes at ten
+# thousand jobs a second both together are less than a byte a job: an object that is left behind by every sixtieth job
+# shows.
 SLOPE_BOUND = 4096.0
 ALLOWANCE = 2 * 2**20
 
