@@ -418,6 +418,7 @@ def test_running_job_may_be_a_parent(field: Field):
     assert all(child.status is DONE for child in children)
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("ending", ["done", "failed"])
 @pytest.mark.parametrize("kind", FIELDS)
 def test_chain_of_a_hundred_thousand(kind: str, ending: str):

@@ -75,6 +75,7 @@ def outcome(script: str, **options: object) -> tuple[list[str], str, float]:
     return done.stdout.splitlines(), done.stderr, time.monotonic() - began
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("closing", ["nothing", "shutdown(wait=False)", "exception"])
 @pytest.mark.parametrize(
     "combination", [pytest.param(one, id="+".join(one)) for one in sample(COMBINATIONS, 2, "exit")]

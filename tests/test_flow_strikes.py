@@ -57,6 +57,7 @@ def struck(scene: Scene, call: Callable[[], object], at: int, strike: str) -> St
     return striker
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize(("operation", "strike"), CASES, ids=str)
 @queues
 def test_order_survives_a_strike(queue: str, operation: str, strike: str):
@@ -93,6 +94,7 @@ def withdraw_first(scene: Scene) -> None:
     core.gate.withdraw(next(iter(core.gate.grants), scene.runs), core.pending)
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("strike", ["Ctrl-C", "cancel", "cancel many", "shuffle"])
 @pytest.mark.parametrize("operation", list(FREEING))
 @queues

@@ -68,6 +68,7 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
 # ---------------------------------------------------------------- the scheduler as it is
 
 
+@pytest.mark.proof
 @pytest.mark.stress
 @pytest.mark.parametrize(
     ("policy", "queue", "interval"),
@@ -451,6 +452,7 @@ BUGS = {
 FOREMOST = (run_twice, lose_jobs, drop_futures, reverse_priorities)
 
 
+@pytest.mark.proof
 @pytest.mark.leaves_threads("a broken scheduler may leave its own, as daemons")
 @pytest.mark.parametrize(
     "bug", [*FOREMOST, *sample([bug for bug in BUGS if bug not in FOREMOST], 7, "bugs")], ids=lambda bug: bug.__name__
