@@ -554,6 +554,7 @@ STATS = Stats(
         ({"submitted": 17, "done": 2}, "at least 18 and at most 21"),
         ({"submitted": 22, "done": 7}, "at least 18 and at most 21"),
         ({"submitted": 21, "running": 4, "done": 5}, "more run than there are workers"),
+        ({"submitted": 21, "running": 4, "done": 5, "lost_workers": 1}, ""),
         ({"waiting": -1, "ready": 6}, "a count is negative"),
         ({"done": 3, "failed": 6}, "done has become less"),
         ({"retries": 0}, "retries has become less"),

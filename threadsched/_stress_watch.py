@@ -50,8 +50,8 @@ def impossible(stats: Stats, before: Stats, accepted: int, begun: int, workers: 
         return "pending is not delayed + ready + waiting"
     if not accepted <= stats.submitted <= begun:
         return f"at least {accepted} and at most {begun} jobs had been accepted"
-    if stats.running > workers:
-        return f"more run than there are workers, {workers}"
+    if stats.running > workers + stats.lost_workers:
+        return f"more run than there are workers, {workers}, and threads that were written off"
     if min(stats.pending, stats.running, stats.delayed, stats.ready, stats.waiting, stats.idle) < 0:
         return "a count is negative"
     for name in ("submitted", "done", "failed", "cancelled", "retries"):
