@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from tests.stress_bugs import BUGS, LET_GO, drop_futures, lose_jobs, reverse_priorities, run_twice
-from tests.support import SEED, exhaustive, rng, sample
+from tests.support import SEED, exhaustive, rng, run_script, sample
 from tests.test_demo import AsciiFile, Screen
 from threadsched import JobStatus, Scheduler, Stats, _stress_watch
 from threadsched.__main__ import main
@@ -165,6 +165,30 @@ def test_memory_that_grows_breaks_a_soak(monkeypatch: pytest.MonkeyPatch, capsys
     status, out = run(capsys, "--soak", "--round", "100")
     assert status == 0, out
     assert "memory over time" in out
+
+
+@pytest.mark.subprocess
+def test_a_lock_that_is_never_free_ends_the_process() -> None:
+    """When the run itself is held up it cannot report: the process ends with 1, the stacks, and how to repeat it."""
+    done = run_script(
+        """
+        import threading
+        from threadsched import Scheduler, _stress_watch
+        from threadsched.__main__ import main
+        _stress_watch.HELD_UP = 1.0
+        genuine = Scheduler.check
+        def check(self):
+            genuine(self)
+            with self._runtime.lock:
+                threading.Event().wait()
+        Scheduler.check = check
+        main(["stress", "--jobs", "100000", "--seed", "4711"])
+        """,
+        expect=1,
+    )
+    assert "BROKEN: the run has been held up for 1 s" in done.stderr
+    assert "--seed 4711" in done.stderr
+    assert "in check" in done.stderr
 
 
 # ---------------------------------------------------------------- how it judges

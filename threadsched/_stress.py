@@ -21,12 +21,13 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from threadsched import JobStatus, Scheduler, SchedulerClosedError
+from threadsched import JobStatus, Scheduler, SchedulerClosedError, _stress_watch
+from threadsched._errors import InvariantError
 from threadsched._stress_checks import BrokenPromiseError, RoundCheck
 from threadsched._stress_load import Batch, Doors, Submitter, Tasks
 from threadsched._stress_plan import ORDERS, POLICIES, Settings, time_limits_known
 from threadsched._stress_report import Account, Live, distribution, size, table
-from threadsched._stress_watch import Auditor, LogTrap, Memory, new_threads, peak
+from threadsched._stress_watch import Auditor, LogTrap, Memory, Watchdog, new_threads, peak
 from threadsched._terminal import Terminal
 
 # Seconds between two looks at the run: often enough for the eye, seldom enough not to matter.
@@ -43,7 +44,7 @@ class Run:
     made it.
     """
 
-    def __init__(self, settings: Settings, live: Live, trap: LogTrap) -> None:
+    def __init__(self, settings: Settings, live: Live, trap: LogTrap, watchdog: Watchdog) -> None:
         """Prepare the run; nothing is submitted yet."""
         self._threads = set(threading.enumerate())
         self.settings = settings
@@ -65,6 +66,7 @@ class Run:
         self.elapsed = 0.0
         self._live = live
         self._trap = trap
+        self._watchdog = watchdog
         self._began = time.monotonic()
         self._submitters: list[threading.Thread] = []
         # Jobs of earlier rounds, and the batches of this one: one attribute, so that whoever looks sees what belongs
@@ -183,6 +185,7 @@ class Run:
     def _look(self) -> None:
         """Show how the run is getting on; raise if a promise was broken, or nothing moves any more."""
         now = time.monotonic()
+        self._watchdog.beat()
         if now - self._began >= self.settings.seconds:
             self.stop.set()
         if self._broken:
@@ -248,7 +251,10 @@ class Run:
             pass
         else:
             raise BrokenPromiseError("a submission after shutdown() was accepted")
-        self.scheduler.check()
+        try:
+            self.scheduler.check()
+        except InvariantError as error:
+            raise BrokenPromiseError(f"check() found that {error}") from None
         self._compare_stats()
         left = new_threads(self._threads, patience)
         if left:
@@ -296,8 +302,9 @@ def run_stress(settings: Settings) -> int:
         out.write("  no time limits: this version has no job option `timeout`, so --timeout is left out\n")
     live = Live(Terminal(sys.stderr))
     trap = LogTrap()
-    with switching(settings.switch_interval), trap.set():
-        run = Run(settings, live, trap)
+    repeat = f"Repeat with: {settings.command()}"
+    with switching(settings.switch_interval), trap.set(), Watchdog(repeat, _stress_watch.HELD_UP) as watchdog:
+        run = Run(settings, live, trap, watchdog)
         try:
             run.go()
             broken = ""
@@ -307,7 +314,7 @@ def run_stress(settings: Settings) -> int:
             live.close()
     out.write(_summary(run, broken) + "\n")
     if broken:
-        out.write(out.style("red", f"BROKEN: {broken}") + f"\nRepeat with: {settings.command()}\n")
+        out.write(out.style("red", f"BROKEN: {broken}") + f"\n{repeat}\n")
     else:
         out.write(out.style("green", "every promise was kept") + f" (seed {settings.seed})\n")
     return 1 if broken else 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import logging
 import os
 import subprocess
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
 # Seconds between two looks at the counts, and looks between two audits of the structures, which hold the lock longer.
 _LOOK = 0.002
 _AUDIT = 25
+
+# Seconds for which the run's main thread, which never waits for long, may be held up: far beyond what a busy machine
+# does.
+HELD_UP = 120.0
 
 # What a soak allows. The fitted line may rise by so many bytes a second, and beside that by an allowance for how
 # coarsely an allocator takes and returns memory, which a short run cannot tell from a rise. In ten minutes at ten
@@ -102,6 +107,43 @@ class Auditor:
             run.broke(f"stats() says what cannot be: {wrong}; {stats}")
         self.looks += 1
         return stats
+
+
+class Watchdog:
+    """A thread that ends the process if the run itself is held up, as by a lock of the scheduler's that is never free.
+
+    It asks the scheduler nothing, and neither waits nor cleans up: whoever is held up could not.
+    """
+
+    def __init__(self, repeat: str, limit: float) -> None:
+        self._repeat = repeat
+        self._limit = limit
+        self._beat = threading.Event()
+        self._over = False
+        self._thread = threading.Thread(target=self._main, name="stress watchdog", daemon=True)
+
+    def __enter__(self) -> Watchdog:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over = True
+        self._beat.set()
+        self._thread.join()
+
+    def beat(self) -> None:
+        """Say that the run goes on."""
+        self._beat.set()
+
+    def _main(self) -> None:
+        while self._beat.wait(self._limit):
+            self._beat.clear()
+            if self._over:
+                return
+        what = f"the run has been held up for {self._limit:g} s, as by a lock that is never free"
+        print(f"\nBROKEN: {what}\n{self._repeat}", file=sys.stderr, flush=True)
+        faulthandler.dump_traceback(all_threads=True)
+        os._exit(1)
 
 
 class LogTrap(logging.Handler):
