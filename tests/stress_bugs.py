@@ -283,7 +283,7 @@ def refuse_submissions(patch: pytest.MonkeyPatch) -> None:
 BUGS = {
     run_twice: "was started",
     run_once_more_later: "was started again in a later round",
-    lose_jobs: "nothing has moved for 1 s",
+    lose_jobs: "nothing has moved for 0.5 s",
     drop_jobs: "",
     drop_futures: "",
     reverse_priorities: "which was ready and ranks before it",

@@ -14,10 +14,19 @@ from typing import Any
 
 import pytest
 
-from tests.stress_bugs import BUGS, LET_GO, drop_futures, lose_jobs, reverse_priorities, run_twice
+from tests.stress_bugs import (
+    BUGS,
+    LET_GO,
+    drop_futures,
+    leave_a_thread,
+    lose_jobs,
+    reverse_priorities,
+    run_twice,
+    sleep_on,
+)
 from tests.support import SEED, exhaustive, rng, run_script, sample
 from tests.test_demo import AsciiFile, Screen
-from threadsched import JobStatus, Scheduler, Stats, _stress_watch
+from threadsched import JobStatus, Scheduler, Stats, _stress, _stress_watch
 from threadsched.__main__ import main
 from threadsched._stress_checks import Start, find_overtaking
 from threadsched._stress_load import Tasks
@@ -127,6 +136,7 @@ def test_time_limits_are_left_out_where_there_are_none(
 
 
 # Those that the ordinary run always has; of the others it has a sample.
+HANGING = (lose_jobs, drop_futures, sleep_on, leave_a_thread)
 FOREMOST = (run_twice, lose_jobs, drop_futures, reverse_priorities)
 
 
@@ -143,7 +153,9 @@ def test_a_broken_scheduler_is_found(
     try:
         with monkeypatch.context() as patch:
             bug(patch)
-            status, out = run(capsys, "--seed", "4711", "--retry", "0.1")
+            patch.setattr(_stress, "_EXIT_TIMEOUT", 0.2)  # for threads that hang: they are daemons
+            patience = "0.5" if bug in HANGING else "2"
+            status, out = run(capsys, "--seed", "4711", "--retry", "0.1", "--patience", patience)
     finally:
         LET_GO.set()
     assert status == 1, out
@@ -462,8 +474,6 @@ def test_policies_of_the_command_line_are_those_of_the_plan(capsys: pytest.Captu
 
 def test_command_repeats_the_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is printed to repeat a run gives the same settings."""
-    from threadsched import _stress
-
     asked: list[Settings] = []
     monkeypatch.setattr(_stress, "run_stress", lambda settings: asked.append(settings) or 0)
     main(["stress", "--seed", "7", "--soak", "--switch-interval", "1e-6", "--queue", "indexed"])
