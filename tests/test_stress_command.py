@@ -384,17 +384,30 @@ def test_slope_is_the_least_squares_one() -> None:
     assert slope([(1.0, 5.0)]) == slope([]) == 0.0
 
 
-def test_memory_is_judged_after_the_warm_up() -> None:
+def test_memory_is_judged_after_the_warm_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """What rises at first and then stays is flat; what goes on rising is not."""
-    memory = Memory()
-    memory.samples = [(second, 1e8 + min(second, 100) * 1e6) for second in range(0, 600, 2)]
-    assert memory.verdict()[0]
-    memory.samples = [(second, 1e8 + second * 2 * (SLOPE_BOUND + ALLOWANCE / 600)) for second in range(0, 600, 2)]
-    flat, text = memory.verdict()
+
+    def judge(size_at: Any) -> tuple[bool, str]:
+        clock = iter(range(0, 10_000, 2))
+        latest = [0]
+
+        def now() -> float:
+            latest[0] = next(clock)
+            return latest[0]
+
+        monkeypatch.setattr(_stress_watch, "time", SimpleNamespace(monotonic=now))
+        monkeypatch.setattr(_stress_watch, "resident", lambda: float(size_at(latest[0] + 2)))
+        memory = Memory()
+        for _ in range(300):
+            memory.sample()
+        assert len(memory.samples) == 300
+        return memory.verdict()
+
+    assert judge(lambda second: 1e8 + min(second, 100) * 1e6)[0]
+    flat, text = judge(lambda second: 1e8 + second * 2 * (SLOPE_BOUND + ALLOWANCE / 600))
     assert not flat
     assert text.startswith("+")
-    memory.samples = []
-    assert memory.verdict() == (False, "unknown: fewer than three samples")
+    assert Memory().verdict() == (False, "unknown: fewer than three samples")
 
 
 def test_table_adds_up() -> None:

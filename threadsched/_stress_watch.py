@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from array import array
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -216,19 +217,27 @@ class Memory:
 
     def __init__(self) -> None:
         self._began = time.monotonic()
-        self.samples: list[tuple[float, float]] = []
+        # Of numbers, not of objects: what a soak keeps of each round must not look like a leak itself.
+        self._times = array("d")
+        self._sizes = array("d")
         self.latest: float | None = None
 
     def sample(self) -> None:
         """Take one."""
         self.latest = resident()
         if self.latest is not None:
-            self.samples.append((time.monotonic() - self._began, self.latest))
+            self._times.append(time.monotonic() - self._began)
+            self._sizes.append(self.latest)
+
+    @property
+    def samples(self) -> list[tuple[float, float]]:
+        """All samples: (seconds since the beginning, bytes)."""
+        return list(zip(self._times, self._sizes, strict=True))
 
     @property
     def judged(self) -> list[tuple[float, float]]:
         """The samples after the warm-up."""
-        last = self.samples[-1][0] if self.samples else 0.0
+        last = self._times[-1] if self._times else 0.0
         return [sample for sample in self.samples if sample[0] >= WARM_UP * last]
 
     def verdict(self) -> tuple[bool, str]:
