@@ -51,15 +51,6 @@ def sample(cases: Iterable[T], k: int, name: str = "") -> list[T]:
     return [every[index] for index in sorted(chosen)]
 
 
-def strides(stride: int, name: str) -> tuple[int, int]:
-    """Return (first, step) with which to walk a row of points whose length shows only at its end.
-
-    An ordinary session takes every `stride`-th from a first one drawn with the session's seed and `name`; an
-    exhaustive one takes them all.
-    """
-    return (0, 1) if exhaustive() else (rng(f"strides:{name}").randrange(stride), stride)
-
-
 def run_script(
     source: str,
     *,

@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 
 from tests.core_driver import Driver, failure_of
-from tests.support import strides
 from threadsched import FifoPolicy, Job
 from threadsched import _core as core_module
 from threadsched import _heap as heap_module
@@ -194,7 +193,6 @@ STRIKES: dict[str, Callable[[Scene], object]] = {
 }
 
 
-@pytest.mark.proof
 @pytest.mark.parametrize("strike", list(STRIKES))
 @pytest.mark.parametrize("operation", list(OPERATIONS))
 @pytest.mark.parametrize("queue", ["lazy", "indexed"])
@@ -202,8 +200,7 @@ def test_core_survives_a_strike(queue: str, operation: str, strike: str, monkeyp
     """Wherever the strike falls inside the operation, all jobs come to one end and the structures agree."""
     monkeypatch.setattr(core_module, "SWEEP_SLACK", SLACK)
     wrong: dict[str, str] = {}
-    at, step = strides(2, f"{queue} {operation} {strike}")
-    struck = 0
+    at = 0
     while True:
         scene = Scene(queue)
         call = OPERATIONS[operation](scene)
@@ -222,9 +219,8 @@ def test_core_survives_a_strike(queue: str, operation: str, strike: str, monkeyp
             scene.settle(counted=strike != "Ctrl-C")
         except Exception as error:
             wrong.setdefault(striker.where, repr(error))
-        at += step
-        struck += 1
-    assert struck, "no point was found"
+        at += 1
+    assert at, "no point was found"
     assert not wrong
 
 

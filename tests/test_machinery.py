@@ -32,19 +32,9 @@ def test_sample_keeps_order_and_repeats(monkeypatch: pytest.MonkeyPatch):
     assert support.sample(cases, 20) == cases
 
 
-def test_strides_take_every_point_in_an_exhaustive_session(monkeypatch: pytest.MonkeyPatch):
-    """Strides begin at a repeatable point below their length; in an exhaustive session they leave nothing out."""
-    monkeypatch.delenv("THREADSCHED_PROOF", raising=False)
-    drawn = [support.strides(3, str(name)) for name in range(50)]
-    assert drawn == [support.strides(3, str(name)) for name in range(50)]
-    assert set(drawn) == {(0, 3), (1, 3), (2, 3)}
-    monkeypatch.setenv("THREADSCHED_PROOF", "1")
-    assert support.strides(3, "1") == (0, 1)
-
-
 def test_what_samples_is_in_the_proof():
     """Every file of tests that does less in an ordinary session has something that the exhaustive one selects."""
-    samples = re.compile(r"^from tests\.support import .*\b(exhaustive|sample|strides)\b", re.MULTILINE)
+    samples = re.compile(r"^from tests\.support import .*\b(exhaustive|sample)\b", re.MULTILINE)
     for path in sorted((support.ROOT / "tests").rglob("test_*.py")):
         source = path.read_text(encoding="utf-8")
         if samples.search(source):
