@@ -76,13 +76,25 @@ types: $(DEV) ## Check the types (mypy --strict) of the package and of its typed
 cover: $(DEV) ## Run the tests with branch coverage, child interpreters included
 	$(BIN)/python -m pytest --cov --cov-report=term-missing:skip-covered $(ARGS)
 
+# What differs between interpreters: threads, locks, futures, the collector, exit and fork; and that the pages are true.
+QUICK := $(patsubst %,tests/test_%.py,asyncio core coroutines docs drop exit exports fork futures job locks \
+	machinery memory races reentrancy shutdown stress threads)
+
+.PHONY: quick
+quick: $(DEV) ## Run the part of the suite that depends on the interpreter, in under a minute
+	$(BIN)/python -m pytest $(QUICK) $(ARGS)
+
 .PHONY: stress
-stress: $(DEV) ## Run the tests with threads switching every microsecond
+stress: $(DEV) ## Run the tests with threads switching every microsecond (a load that counts each job: make soak)
 	THREADSCHED_SWITCH_INTERVAL=1e-6 $(BIN)/python -m pytest --timeout=120 $(ARGS)
 
 .PHONY: proof
-proof: $(DEV) ## Run the tests exhaustively where they otherwise sample
-	THREADSCHED_PROOF=1 $(BIN)/python -m pytest --timeout=600 $(ARGS)
+proof: $(DEV) ## Run the tests that otherwise sample, on every case; under fifteen minutes
+	THREADSCHED_PROOF=1 $(BIN)/python -m pytest -m 'proof or hypothesis' --timeout=600 $(ARGS)
+
+.PHONY: soak
+soak: $(RUN) ## Put the scheduler under load for ten minutes, with each job counted and the memory flat (ARGS='--seconds 60')
+	$(BIN)/python -m threadsched stress --soak $(ARGS)
 
 .PHONY: bench
 bench: $(BENCH) ## Run the benchmarks

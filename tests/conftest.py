@@ -1,7 +1,9 @@
 """Fixtures of all tests: seeded randomness, and the check that no test leaves a thread behind."""
 
+import gc
 import os
 import random
+import signal
 import sys
 import threading
 import time
@@ -30,6 +32,17 @@ def pytest_configure(config: pytest.Config) -> None:
     interval = os.environ.get("THREADSCHED_SWITCH_INTERVAL")
     if interval:
         sys.setswitchinterval(float(interval))
+    # A shell that starts us in the background has us ignore Ctrl-C, and children inherit that.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish(session: pytest.Session) -> None:
+    # The thousands of collected tests are of no interest to the collector, whom many tests call: without this each of
+    # those calls would look through all of them.
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_report_header(config: pytest.Config) -> str:

@@ -95,6 +95,7 @@ class Walk:
         return found
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize(("zone", "day"), NIGHTS, ids=lambda value: str(value))
 def test_f59_every_night_agrees_with_the_walk(zone: str, day: tuple[int, int, int]):
     """From any minute around a change of the clocks the next times are those that a walk over all minutes finds."""

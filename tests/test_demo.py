@@ -27,9 +27,10 @@ from threadsched._demo_client import (
     sources_root,
 )
 from threadsched._demo_plan import MISSING, Plan, make_plan
-from threadsched._demo_progress import Figures, Progress, Terminal, progress_line
+from threadsched._demo_progress import Figures, Progress, progress_line
 from threadsched._demo_report import Summary, as_json, distribution, percentile, shade, timeline
 from threadsched._demo_server import MAX_REFUSALS, Behaviour, SourceServer, Tally
+from threadsched._terminal import Terminal
 
 BACKOFF = 0.05
 
@@ -550,15 +551,15 @@ def started_demo(*arguments):
 @pytest.mark.subprocess
 def test_demo_succeeds_and_prints_json_alone():
     """The whole demonstration, on fewer files: every check ok, the counts add up, the bound is kept."""
-    with started_demo("--json", "--seed", "7", "--workers", "4", "--files", "160") as process:
+    with started_demo("--json", "--seed", "7", "--workers", "4", "--files", "100") as process:
         out, err = process.communicate(timeout=25)
     assert process.returncode == 0, out + err
     figures = json.loads(out)
     jobs, server = figures["jobs"], figures["server"]
     assert figures["ok"]
     assert all(check["ok"] for check in figures["checks"])
-    assert (figures["workers"], figures["seed"], figures["files"]) == (4, 7, 160)
-    assert jobs["submitted"] == 161 == jobs["done"] + jobs["failed"] + jobs["cancelled"]
+    assert (figures["workers"], figures["seed"], figures["files"]) == (4, 7, 100)
+    assert jobs["submitted"] == 101 == jobs["done"] + jobs["failed"] + jobs["cancelled"]
     assert jobs["failed"] == 1
     assert jobs["cancelled"] > 0
     assert jobs["retries"] == server["busy"] > 0

@@ -126,6 +126,7 @@ class Mapper(Striker):
         super()._point(frame)
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("strike", STRIKES)
 @pytest.mark.parametrize("operation", OPERATIONS)
 @pytest.mark.parametrize("queue", ["lazy", "indexed"])

@@ -223,6 +223,7 @@ assert os.read(log_reader, 100) == b"x" * 20
 """)
 
 
+@pytest.mark.proof
 def test_fifty_forks_under_load() -> None:
     """Fifty forks under load: no child hangs or fails, and each of the parent's jobs runs once."""
     forks = 200 if exhaustive() else 50

@@ -134,6 +134,7 @@ STRIKES: dict[str, Callable[[Scene], object]] = {
 }
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("strike", list(STRIKES))
 @pytest.mark.parametrize("operation", list(OPERATIONS))
 @pytest.mark.parametrize("queue", ["lazy", "indexed"])

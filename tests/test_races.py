@@ -22,6 +22,8 @@ from threadsched import (
     SchedulerClosedError,
 )
 
+pytestmark = pytest.mark.proof
+
 ROUNDS = 3000 if exhaustive() else 200
 QUEUES = ("lazy", "indexed")
 

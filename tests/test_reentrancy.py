@@ -54,6 +54,7 @@ NESTED = list(itertools.product(OPERATIONS, STRIKES, VARIANTS))
 INTERRUPTED = list(itertools.product([one for one in OPERATIONS if one != "policy"], VARIANTS))
 
 
+@pytest.mark.proof
 @pytest.mark.subprocess
 @pytest.mark.parametrize(("operation", "strike", "variant"), sample(NESTED, 5, "nested"))
 def test_a_handler_at_every_line(operation: str, strike: str, variant: str) -> None:
@@ -61,6 +62,7 @@ def test_a_handler_at_every_line(operation: str, strike: str, variant: str) -> N
     sweep(operation, strike, variant, "lines")
 
 
+@pytest.mark.proof
 @pytest.mark.subprocess
 @pytest.mark.parametrize(("operation", "variant"), sample(INTERRUPTED, 4, "interrupted"))
 def test_ctrl_c_at_every_point(operation: str, variant: str) -> None:
@@ -142,12 +144,14 @@ print(handled, refused)
 """
 
 
+@pytest.mark.proof
 @pytest.mark.subprocess
-@pytest.mark.parametrize("action", ["submit", "cancel", "look", "shutdown"])
-@pytest.mark.parametrize("queue", VARIANTS)
+@pytest.mark.parametrize(
+    ("queue", "action"), sample(itertools.product(VARIANTS, ["submit", "cancel", "look", "shutdown"]), 5, "signals")
+)
 def test_a_storm_of_signals(queue: str, action: str) -> None:
     """A handler at 1 kHz that submits, cancels, looks or shuts down neither hangs anybody nor loses a job."""
-    done = run_script(SIGNALS, args=[queue, action, "10" if exhaustive() else "0.3"])
+    done = run_script(SIGNALS, args=[queue, action, "4" if exhaustive() else "0.3"])
     assert done.stderr == ""
 
 
@@ -214,9 +218,11 @@ assert scheduler.stats().submitted == len(accepted)
 """
 
 
+@pytest.mark.proof
 @pytest.mark.subprocess
-@pytest.mark.parametrize("way", ["refcount", "collector", "weakref"])
-@pytest.mark.parametrize("queue", VARIANTS)
+@pytest.mark.parametrize(
+    ("queue", "way"), sample(itertools.product(VARIANTS, ["refcount", "collector", "weakref"]), 4, "finalizers")
+)
 def test_a_storm_of_finalizers(queue: str, way: str) -> None:
     """Finalizers and weakref callbacks that submit and cancel, whenever the collector likes, lose nothing."""
     done = run_script(COLLECTOR, args=[queue, way, "10000" if exhaustive() else "500"])

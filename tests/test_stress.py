@@ -25,7 +25,7 @@ from threadsched.testing import FakeClock
 
 SUBMITTERS = 16
 WORKERS = 4
-JOBS = 4000 if exhaustive() else 250  # by each submitter
+JOBS = 1500 if exhaustive() else 150  # by each submitter
 
 
 class Deliberate(Exception):
@@ -42,6 +42,7 @@ def balanced(stats: Stats) -> bool:
     )
 
 
+@pytest.mark.proof
 @pytest.mark.stress
 @pytest.mark.parametrize("interval", [5e-3, 1e-5])
 @pytest.mark.parametrize("queue", ["lazy", "indexed"])

@@ -315,6 +315,7 @@ def test_a_dead_worker_without_successor(starts: Starts, caplog: pytest.LogCaptu
 
 @pytest.mark.stress
 # A strike may land in a finalizer that the collector happens to run on a worker: Python reports that, and goes on.
+@pytest.mark.proof
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_exceptions_at_random_moments(caplog: pytest.LogCaptureFixture) -> None:
     """Under a rain of asynchronous exceptions every job ends, the pool keeps its width and its books stay right."""

@@ -27,9 +27,10 @@ from threadsched._demo_plan import (
     Plan,
     make_plan,
 )
-from threadsched._demo_progress import Figures, Progress, Terminal
+from threadsched._demo_progress import Figures, Progress
 from threadsched._demo_report import Summary, as_json, introduction
 from threadsched._demo_server import SourceServer
+from threadsched._terminal import Terminal
 
 # Seconds between two looks at the run: often enough for the eye, seldom enough not to matter.
 _REFRESH = 0.1

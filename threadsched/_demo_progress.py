@@ -4,11 +4,10 @@ In here: the line itself (`progress_line`, a pure function) and when it is writt
 at the end is in `_demo_report`.
 """
 
-import os
-import shutil
 import time
 from dataclasses import dataclass
-from typing import TextIO
+
+from threadsched._terminal import CLEAR, Terminal
 
 # Seconds between two lines where they cannot be rewritten.
 _PLAIN_INTERVAL = 1.0
@@ -16,10 +15,6 @@ _PLAIN_INTERVAL = 1.0
 # Columns of the bar; with fewer than the second it says nothing.
 _BAR = 24
 _LEAST_BAR = 6
-
-_CLEAR = "\r\x1b[K"
-_STYLES = {"bold": "\x1b[1m", "dim": "\x1b[2m", "red": "\x1b[31m", "green": "\x1b[32m"}
-_PLAIN = "\x1b[0m"
 
 
 @dataclass(frozen=True)
@@ -43,34 +38,6 @@ class Figures:
         return (self.running + self.waiting) / self.rate if self.rate else None
 
 
-class Terminal:
-    """What a stream can show: styles and a rewritten line on a terminal, Unicode if its encoding has it."""
-
-    def __init__(self, stream: TextIO) -> None:
-        """Look at the stream and the environment (`NO_COLOR`, `TERM`) once."""
-        self.stream = stream
-        self.live = stream.isatty() and os.environ.get("TERM") != "dumb"
-        self.colour = self.live and not os.environ.get("NO_COLOR")
-        self.unicode = _encodes(stream, "█▓▒░·→…")
-
-    @property
-    def width(self) -> int:
-        """Columns; 100 where there is no terminal."""
-        return shutil.get_terminal_size((100, 24)).columns if self.live else 100
-
-    def style(self, name: str, text: str) -> str:
-        """Return the text in a style, or as it is where styles cannot be shown."""
-        return f"{_STYLES[name]}{text}{_PLAIN}" if self.colour else text
-
-    def write(self, text: str) -> None:
-        """Write and flush, with a stand-in for what the stream's encoding cannot express."""
-        encoding = self.stream.encoding or "utf-8"
-        if not self.unicode:
-            text = text.replace("→", "->").replace("…", "...").replace("·", "-")
-        self.stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
-        self.stream.flush()
-
-
 class Progress:
     """Shows how a run is getting on; used by one thread.
 
@@ -87,7 +54,7 @@ class Progress:
         """Show the figures: now on a terminal, elsewhere if it is time for a line."""
         if self._terminal.live:
             line = progress_line(figures, width=self._terminal.width - 1, unicode=self._terminal.unicode)
-            self._terminal.write(_CLEAR + line)
+            self._terminal.write(CLEAR + line)
             self._open = True
         elif (now := time.monotonic()) >= self._next_line:
             self._next_line = now + _PLAIN_INTERVAL
@@ -96,7 +63,7 @@ class Progress:
     def say(self, text: str, style: str = "") -> None:
         """Write a line of its own, above the progress line if there is one."""
         text = self._terminal.style(style, text) if style else text
-        self._terminal.write((_CLEAR if self._open else "") + text + "\n")
+        self._terminal.write((CLEAR if self._open else "") + text + "\n")
 
     def finish(self, figures: Figures) -> None:
         """Show the final figures, and leave them standing."""
@@ -110,7 +77,7 @@ class Progress:
     def abandon(self) -> None:
         """Remove a half-finished line, before something else is printed."""
         if self._open:
-            self._terminal.write(_CLEAR)
+            self._terminal.write(CLEAR)
             self._open = False
 
 
@@ -142,12 +109,3 @@ def _bar(share: float, cells: int, unicode: bool) -> str:
     full, empty = ("█", "░") if unicode else ("#", ".")
     filled = int(share * cells)
     return full * filled + empty * (cells - filled)
-
-
-def _encodes(stream: TextIO, text: str) -> bool:
-    """Say whether the stream's encoding has these characters."""
-    try:
-        text.encode(stream.encoding or "utf-8")
-    except (LookupError, UnicodeEncodeError):
-        return False
-    return True

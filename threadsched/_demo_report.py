@@ -16,7 +16,7 @@ from threadsched import JobInfo, JobStatus
 from threadsched._demo_checks import Check, Evidence, ScheduledRun
 from threadsched._demo_client import Attempt
 from threadsched._demo_plan import MISSING, RETRIES, Plan
-from threadsched._demo_progress import Terminal
+from threadsched._terminal import Terminal
 
 # Columns. A timeline is not drawn wider than this, nor with more rows: beyond it nobody compares two cells.
 _MAX_CELLS = 60
