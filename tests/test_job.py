@@ -447,6 +447,16 @@ def test_cancelled_job_raises_cancelled_error():
             ask(0)
 
 
+def test_finished_job_cannot_be_cancelled_and_asks_nobody():
+    """cancel() of a job that has ended otherwise is False, and takes no lock."""
+    driver = Driver()
+    for settle in (driver.finish, driver.fail):
+        job = driver.submit()
+        driver.claim()
+        settle(job)
+        assert job.cancel() is False  # it has no runtime that could be asked
+
+
 def test_cancelled_job_can_say_why():
     """Where a cancel had a reason, that is what result raises."""
     driver = Driver()
