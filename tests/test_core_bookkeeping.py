@@ -8,8 +8,9 @@ import pytest
 
 from tests.core_driver import Driver, failure_of, make_job
 from threadsched import FifoPolicy, InvariantError, Job, JobStatus
-from threadsched._core import SWEEP_SLACK
+from threadsched._core import SWEEP_SLACK, Core
 from threadsched._gate import Gate
+from threadsched._heap import LazyQueue
 from threadsched._job import DELAYED, READY, WAITING
 from threadsched._policy import BeforeRaisedError, Ranking
 from threadsched._reorder import reorder
@@ -160,7 +161,7 @@ def test_keeper_is_asked_for_room_for_that_job():
 
 @pytest.mark.parametrize("delay", [0, 1])
 def test_given_job_that_is_refused_has_no_entry_any_more(delay: float):
-    """A job that is refused to the worker that waits for it, and let go at once, has one place in the queue, not two."""
+    """A job that is refused to the worker that waits for it, and let go at once, stands in the queue once."""
     driver = Driver()
     keeper, rule = Keeper(), Recorder()
     driver.core.keepers = (keeper,)  # type: ignore[assignment]
@@ -508,7 +509,36 @@ def test_end_takes_the_name_from_nobody_else(how: str):
     driver.check()
 
 
-# ---------------------------------------------------------------- the door, and another ranking
+# ---------------------------------------------------------------- a fresh core, the door, and another ranking
+
+
+def test_fresh_core_is_open_empty_and_remembers_a_thousand():
+    """What nobody asked for otherwise: a lazy queue, a history of 1,000, newcomers ready at once, nothing held up."""
+    core = Core(Ranking(FifoPolicy()))
+    assert (core.queue_type, core.history, core.stepped) == (LazyQueue, 1000, False)
+    for flag in (core.closed, core.halted, core.paused, core.broken, core.released):
+        assert flag is False
+    assert core.drain == "all"
+    assert (core.latest, core.readmissions, core.stale, core.dead_delayed) == (0, 0, 0, 0)
+    assert (core.done, core.failed, core.cancelled, core.retries) == (0, 0, 0, 0)
+    assert (core.gate, core.alarm, core.entering, core.keepers) == (None, None, None, ())
+    core.check_invariants()
+
+
+@both
+@pytest.mark.parametrize("reset", [False, True])
+def test_queue_of_a_comparing_policy_is_guarded_from_the_first(queue: str, reset: bool):
+    """In a new core, and in one that was reset, a push that `before` breaks says so, and the queue is whole."""
+    policy = ByBefore()
+    driver = Driver(queue, policy)
+    if reset:
+        driver.core.reset()
+    first = driver.submit(priority=2)
+    policy.raising = True
+    with pytest.raises(BeforeRaisedError):
+        driver.submit(priority=1)
+    policy.raising = False
+    assert driver.claim_all() == [first]
 
 
 def test_closed_for_good_stays_halted():
