@@ -26,6 +26,7 @@ BIN := $(VENV)/bin
 RUN := $(VENV)/.stamp-run
 DEV := $(VENV)/.stamp-dev
 BENCH := $(VENV)/.stamp-bench
+MUTATION := $(VENV)/.stamp-mutation
 
 $(VENV)/.stamp-venv:
 	@test -n "$(PYTHON)" || { echo "no Python 3.11 or later with venv and pip found; say PYTHON=..." >&2; exit 1; }
@@ -44,6 +45,10 @@ $(DEV): pyproject.toml | $(VENV)/.stamp-venv
 
 $(BENCH): pyproject.toml | $(VENV)/.stamp-venv
 	$(BIN)/python -m pip install --quiet --editable '.[bench]'
+	@touch $@
+
+$(MUTATION): pyproject.toml | $(VENV)/.stamp-venv
+	$(BIN)/python -m pip install --quiet --editable '.[dev,mutation]'
 	@touch $@
 
 .PHONY: help
@@ -89,6 +94,14 @@ cover-core: $(DEV) ## Branch coverage of the core's modules by their own tests: 
 	$(BIN)/python -m coverage report --no-skip-covered --fail-under=100 \
 		--include=$(subst $(empty) $(empty),$(comma),$(CORE:%=threadsched/_%.py))
 
+MUTATION_TESTS := $(addprefix tests/test_core,.py _rules.py _broken_off.py _bookkeeping.py)
+
+.PHONY: mutate
+mutate: $(MUTATION) ## Change the core in a thousand ways and list what no test notices; takes half an hour
+	$(BIN)/mutmut run --max-children 1
+	$(BIN)/mutmut results
+	-$(BIN)/python .ci/mutate.py threadsched/_core.py $(MUTATION_TESTS)
+
 .PHONY: stress
 stress: $(DEV) ## Run the tests with threads switching every microsecond
 	THREADSCHED_SWITCH_INTERVAL=1e-6 $(BIN)/python -m pytest --timeout=120 $(ARGS)
@@ -130,5 +143,5 @@ pythons:
 
 .PHONY: clean
 clean: ## Remove the virtual environments and everything generated
-	rm -rf .venv .venv-* build dist htmlcov .coverage .coverage.* .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-* build dist mutants htmlcov .coverage .coverage.* .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
