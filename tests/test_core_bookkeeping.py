@@ -299,12 +299,13 @@ def test_audit_hands_itself_to_the_schedules():
 
 @pytest.mark.parametrize("delay", [0, 5])
 @pytest.mark.parametrize("living", [0, 1, 10, 100])
-def test_sweep_comes_when_the_dead_outnumber_the_living_by_the_slack(living: int, delay: float):
-    """One dead entry more than the living and the slack together, and they are all gone; not one earlier."""
+@pytest.mark.parametrize("more", [1, 2])
+def test_sweep_comes_when_the_dead_outnumber_the_living_by_the_slack(living: int, more: int, delay: float):
+    """One cancel that brings the dead beyond the living and the slack together, and they are gone; none earlier."""
     driver = Driver()
     queue = driver.core.delayed if delay else driver.core.ready
     alive = [driver.submit(delay=delay) for _ in range(living)]
-    dead = [driver.submit(delay=delay) for _ in range(living + SWEEP_SLACK + 1)]
+    dead = [driver.submit(delay=delay) for _ in range(living + SWEEP_SLACK + more)]
     for job in dead[:-1]:
         driver.cancel(job)
     assert len(queue) == living + len(dead)
@@ -445,6 +446,26 @@ def test_readmission_broken_off_before_the_job_left_the_waiting_leaves_it_ready(
     assert (job._place, driver.core.waiting) == (READY, {})
     rule.allowing = True
     assert driver.claim() is job
+    driver.check()
+
+
+def test_job_that_is_cancelled_just_as_it_is_held_back_does_not_wait():
+    """A handler that cancels the job between its refusal and the look whether it is still pending has the last word."""
+
+    class Waiting(dict[int, Job[Any]]):
+        def __setitem__(self, seq: int, job: Job[Any]) -> None:
+            super().__setitem__(seq, job)
+            driver.cancel(job)
+
+    driver = Driver()
+    keeper, rule = Keeper(), Recorder()
+    driver.core.keepers = (keeper,)  # type: ignore[assignment]
+    job, other = driver.submit(rules=(rule,), priority=1), driver.submit()
+    rule.allowing = False
+    driver.core.waiting = Waiting()
+    assert driver.claim() is other
+    assert job.cancelled()
+    assert (driver.core.waiting, keeper.line) == ({}, set())
     driver.check()
 
 
