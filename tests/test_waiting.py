@@ -144,6 +144,23 @@ def test_wait_whose_time_ran_out_leaves_nothing_registered():
     assert runtime.core.gate is None
 
 
+def test_one_who_gives_up_waiting_for_room_takes_it_from_no_other():
+    """Whoever waits for fewer pending jobs is woken, although another one who did so has gone."""
+    scheduler = StepScheduler()
+    runtime = scheduler._runtime
+    job = scheduler.submit(int)
+    answers: list[bool] = []
+    other = threading.Thread(target=lambda: answers.append(runtime.wait_below(1, PATIENCE)))
+    other.start()
+    while runtime.core.gate is None or not runtime.core.gate.below:
+        time.sleep(0)
+    assert runtime.wait_below(1, 0) is False
+    job.cancel()
+    other.join(PATIENCE)
+    assert answers == [True]
+    assert runtime.core.gate is None
+
+
 @pytest.mark.parametrize("signalled", [False, True])
 def test_leader_whose_time_ran_out_keeps_its_token_held(signalled: bool, monkeypatch: pytest.MonkeyPatch):
     """Taken off the watch and released just as its time ran out, or not: afterwards the token is held and nowhere."""
