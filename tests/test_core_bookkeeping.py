@@ -469,6 +469,15 @@ def test_job_that_is_cancelled_just_as_it_is_held_back_does_not_wait():
     driver.check()
 
 
+def test_entering_gives_the_job_its_number():
+    """A job has its submission number from the moment it enters, whoever drew it."""
+    core = Core(Ranking(FifoPolicy()))
+    job = make_job()
+    job._key = 0
+    core.enter(job, 7)
+    assert (job.seq, core.latest, core.entering) == (7, 7, job)
+
+
 # ---------------------------------------------------------------- names and the history
 
 
