@@ -1,11 +1,12 @@
 """A scheduler that notices what is done without its lock, and what is done inside it and should not be.
 
-What the lock guards is replaced by containers that look, at every change, whether the thread that makes it holds the
-lock; the core's methods and a job's moves look likewise. Foreign code (tasks, callbacks, hooks, clocks, finalizers) is
+What the lock guards is replaced by containers that look, at every change and whenever they are gone through, whether
+the thread that does it holds the lock; the core's methods, a job's moves and what ends in ``_locked`` look likewise. Foreign code (tasks, callbacks, hooks, clocks, finalizers) is
 wrapped to look that the lock is *not* held. What is found is gathered, for much of it is raised where it is swallowed.
 """
 
 import collections
+import gc
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,11 +15,21 @@ from typing import Any
 import pytest
 
 from threadsched import Job, Scheduler
-from threadsched._core import Core
 from threadsched._locks import holds, make_waker
 
 CHANGES: dict[type, tuple[str, ...]] = {
-    dict: ("__setitem__", "__delitem__", "pop", "popitem", "clear", "update", "setdefault"),
+    dict: (
+        "__setitem__",
+        "__delitem__",
+        "pop",
+        "popitem",
+        "clear",
+        "update",
+        "setdefault",
+        "values",
+        "items",
+        "__iter__",
+    ),
     list: ("append", "pop", "remove", "clear", "insert", "extend", "__setitem__", "__delitem__"),
     set: ("add", "discard", "remove", "clear", "pop", "update"),
     collections.deque: ("append", "appendleft", "pop", "popleft", "clear", "extend"),
@@ -46,7 +57,7 @@ class LockWatch:
         self.lock: Any = None
 
     def within(self, what: str) -> None:
-        """Note a change that is made without the lock."""
+        """Note what is done without the lock."""
         self.looks += 1
         if self.lock is not None and not holds(self.lock):
             self.faults.append(f"{what} without the lock, by {_callers()}")
@@ -107,13 +118,16 @@ class LockWatch:
             runtime._wake_watch = make_waker(runtime.watch)
             for method in CORE_METHODS:
                 setattr(core, method, self._checked_method(core, method))
+            for method in dir(runtime):
+                if method.endswith("_locked"):
+                    setattr(runtime, method, self._checked_method(runtime, method))
             self.lock = runtime.lock
 
-    def _checked_method(self, core: Core, method: str) -> Callable[..., Any]:
-        call = getattr(core, method)
+    def _checked_method(self, owner: Any, method: str) -> Callable[..., Any]:
+        call = getattr(owner, method)
 
         def checked(*args: Any, **kwargs: Any) -> Any:
-            self.within(f"core.{method}")
+            self.within(f"{type(owner).__name__}.{method}")
             return call(*args, **kwargs)
 
         return checked
@@ -134,7 +148,11 @@ def lock_watch(monkeypatch: pytest.MonkeyPatch) -> Iterator[LockWatch]:
     watch = LockWatch()
     for move in MOVES:
         monkeypatch.setattr(Job, move, _checked_move(watch, move))
-    yield watch
+    gc.disable()  # it may end foreign objects anywhere, inside the lock too
+    try:
+        yield watch
+    finally:
+        gc.enable()
     assert watch.looks, "nothing was watched"
     assert not watch.faults, "\n".join(dict.fromkeys(watch.faults))
 

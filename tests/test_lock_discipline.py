@@ -97,10 +97,12 @@ def test_results_are_things(watch: LockWatch):
     """A result and an error that nobody holds go outside the lock."""
     with Bench(watch) as bench:
 
+        class HoldingError(ValueError):
+            def __init__(self) -> None:
+                self.thing = watch.thing()
+
         def fails() -> None:
-            error = ValueError("boom")
-            error.thing = watch.thing()  # type: ignore[attr-defined]
-            raise error
+            raise HoldingError
 
         jobs = [bench.s.submit(bench.task(watch.thing)) for _ in range(4)]
         jobs += [bench.s.options(retries=1, backoff=0).submit(bench.task(fails)) for _ in range(2)]
