@@ -1,8 +1,9 @@
 """A scheduler that notices what is done without its lock, and what is done inside it and should not be.
 
 What the lock guards is replaced by containers that look, at every change and whenever they are gone through, whether
-the thread that does it holds the lock; the core's methods, a job's moves and what ends in ``_locked`` look likewise. Foreign code (tasks, callbacks, hooks, clocks, finalizers) is
-wrapped to look that the lock is *not* held. What is found is gathered, for much of it is raised where it is swallowed.
+the thread that does it holds the lock; the core's methods, a job's moves and what ends in ``_locked`` look likewise.
+Foreign code (tasks, callbacks, hooks, clocks, finalizers) is wrapped to look that the lock is *not* held. What is found
+is gathered, for much of it is raised where it is swallowed.
 """
 
 import collections

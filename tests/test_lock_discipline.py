@@ -516,6 +516,49 @@ def test_looking_inside(watch: LockWatch):
         jobs[2].cancel()
 
 
+class CountedLock:
+    """A lock that counts how often it was entered."""
+
+    def __init__(self, lock: Any) -> None:
+        self.lock, self.entered = lock, 0
+
+    def __enter__(self) -> None:
+        self.lock.acquire()
+        self.entered += 1
+
+    def __exit__(self, *error: object) -> None:
+        self.lock.release()
+
+    def _is_owned(self) -> bool:
+        return bool(self.lock._is_owned())
+
+
+LOOKS: dict[str, Callable[[Scheduler, Any], object]] = {
+    "stats": lambda s, job: s.stats(),
+    "info": lambda s, job: job.info(),
+    "snapshot": lambda s, job: s.snapshot(),
+    "limits": lambda s, job: s.limits,
+    "check": lambda s, job: s.check(),
+    "schedules": lambda s, job: s.schedules(),
+}
+
+
+@pytest.mark.parametrize("look", list(LOOKS))
+def test_what_is_seen_is_of_one_instant(look: str):
+    """Whatever looks at more than one field looks inside the lock."""
+    with Scheduler(1, limits={"one": Limit(concurrency=1)}) as scheduler:
+        job = scheduler.options(limits="one").submit(int)
+        assert job.result(PATIENCE) == 0
+        runtime = scheduler._runtime
+        counted = CountedLock(runtime.lock)
+        runtime.lock = counted
+        try:
+            LOOKS[look](scheduler, job)
+        finally:
+            runtime.lock = counted.lock
+        assert counted.entered
+
+
 @pytest.mark.parametrize("drain", ["all", "due", "none"])
 def test_shutdown(watch: LockWatch, drain: Any):
     """Each mode of shutdown, with jobs in every place, and a second call that is more drastic."""
