@@ -99,6 +99,23 @@ def test_retry_wakes_the_leader_if_it_is_due_first(run_at: float, wakes: bool):
     job.cancel()
 
 
+@pytest.mark.parametrize("ask", ["cancel", "request_cancel"])
+def test_job_that_was_cancelled_while_it_ran_is_not_retried(ask: str):
+    """A cancel of a running job is False and changes nothing, except that this attempt is the last."""
+    scheduler = StepScheduler()
+    answers: list[bool] = []
+
+    def task() -> None:
+        answers.append(getattr(job, ask)())
+        raise LookupError
+
+    job = scheduler.options(retries=3, backoff=0).submit(task)
+    scheduler.tick()
+    assert answers == [ask == "request_cancel"]
+    assert isinstance(job.exception(0), LookupError)
+    assert job.attempts == 1
+
+
 def test_last_pending_job_of_a_closed_scheduler_wakes_every_sleeper():
     """When nothing is left to come, all workers have to look: a cancel of the last pending job wakes each of them."""
     scheduler = StepScheduler()
