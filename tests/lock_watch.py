@@ -17,6 +17,7 @@ import pytest
 
 from threadsched import Job, Scheduler
 from threadsched._locks import holds, make_waker
+from threadsched._series import Series
 
 CHANGES: dict[type, tuple[str, ...]] = {
     dict: (
@@ -44,7 +45,7 @@ SHARED_FIELDS = (
 CORE_METHODS = (
     "reserve", "enter", "withdraw", "release", "readmit", "rekeyed", "promote", "claim", "claim_one", "claim_given",
     "could_start", "finish", "fail", "retry", "stop", "cancel", "sweep", "repair", "rebuild_ready", "ring", "next_due",
-    "close", "pause", "rerank", "check_invariants",
+    "close", "pause", "rerank", "check_invariants", "find", "status_of",
 )  # fmt: skip
 MOVES = ("_claim", "_finish", "_fail", "_retry", "_cancel", "_attach")
 
@@ -149,6 +150,13 @@ def lock_watch(monkeypatch: pytest.MonkeyPatch) -> Iterator[LockWatch]:
     watch = LockWatch()
     for move in MOVES:
         monkeypatch.setattr(Job, move, _checked_move(watch, move))
+
+    def assign(series: Series, name: str, value: object) -> None:
+        if getattr(series, "number", 0):  # registered: others may see it
+            watch.within(f"schedule.{name}")
+        object.__setattr__(series, name, value)
+
+    monkeypatch.setattr(Series, "__setattr__", assign)
     gc.disable()  # it may end foreign objects anywhere, inside the lock too
     try:
         yield watch

@@ -540,6 +540,8 @@ LOOKS: dict[str, Callable[[Scheduler, Any], object]] = {
     "limits": lambda s, job: s.limits,
     "check": lambda s, job: s.check(),
     "schedules": lambda s, job: s.schedules(),
+    "next_run": lambda s, job: s.schedules()[0].next_run,
+    "its run": lambda s, job: s.schedules()[0].job,
 }
 
 
@@ -549,6 +551,7 @@ def test_what_is_seen_is_of_one_instant(look: str):
     with Scheduler(1, limits={"one": Limit(concurrency=1)}) as scheduler:
         job = scheduler.options(limits="one").submit(int)
         assert job.result(PATIENCE) == 0
+        scheduler.every(1000, int)
         runtime = scheduler._runtime
         counted = CountedLock(runtime.lock)
         runtime.lock = counted
