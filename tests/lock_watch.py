@@ -16,8 +16,10 @@ from typing import Any
 import pytest
 
 from threadsched import Job, Scheduler
+from threadsched._gate import Gate
 from threadsched._locks import holds, make_waker
 from threadsched._series import Series
+from threadsched.testing import StepScheduler
 
 CHANGES: dict[type, tuple[str, ...]] = {
     dict: (
@@ -106,7 +108,7 @@ class LockWatch:
         watched = type(f"Watched{kind.__name__}", (kind,), {method: checked(method) for method in CHANGES[kind]})
         return watched(original, original.maxlen) if isinstance(original, collections.deque) else watched(original)
 
-    def over(self, scheduler: Scheduler) -> None:
+    def over(self, scheduler: Scheduler | StepScheduler) -> None:
         """Begin to watch a scheduler that has no worker yet."""
         runtime = scheduler._runtime
         core: Any = runtime.core
@@ -157,6 +159,14 @@ def lock_watch(monkeypatch: pytest.MonkeyPatch) -> Iterator[LockWatch]:
         object.__setattr__(series, name, value)
 
     monkeypatch.setattr(Series, "__setattr__", assign)
+    make = Gate.__init__
+
+    def made(gate: Any, *args: Any) -> None:
+        make(gate, *args)
+        for field in ("line", "grants", "below", "wanted"):
+            setattr(gate, field, watch.container(getattr(gate, field), f"gate.{field}"))
+
+    monkeypatch.setattr(Gate, "__init__", made)
     gc.disable()  # it may end foreign objects anywhere, inside the lock too
     try:
         yield watch

@@ -15,7 +15,7 @@ import pytest
 
 from tests.lock_watch import LockWatch, lock_watch
 from threadsched import Limit, QueueFullError, Retry, RetryAfter, Scheduler, current_job
-from threadsched.testing import FakeClock
+from threadsched.testing import FakeClock, StepScheduler
 
 PATIENCE = 5.0
 
@@ -483,6 +483,27 @@ def test_coroutines(watch: LockWatch):
             return await job
 
         asyncio.run(main())
+
+
+def test_stepped_scheduler(watch: LockWatch):
+    """The stepped scheduler keeps to the same rules, though nobody else may be there."""
+    clock = Clock()
+    clock.watch = watch
+    scheduler = StepScheduler(2, clock=clock)
+    watch.over(scheduler)
+    task = watch.foreign(lambda thing: None, "a task")
+    jobs = [scheduler.options(delay=delay, retries=1).submit(task, watch.thing()) for delay in (0, 0, 1, 2)]
+    jobs.append(scheduler.submit(watch.foreign(boom, "a task")))
+    jobs[0].add_done_callback(watch.foreign(lambda job: None, "a callback"))
+    jobs[3].add_done_callback(watch.foreign(lambda job: None, "a callback"))
+    scheduler.every(1, watch.foreign(int, "a task"))
+    child = scheduler.options(after=jobs[2]).submit(watch.foreign(int, "a task"))
+    scheduler.tick()
+    jobs[3].cancel()
+    scheduler.drain(limit=5)
+    assert child.result(0) == 0
+    quietly(jobs[4])
+    scheduler.shutdown()
 
 
 def test_map(watch: LockWatch):
