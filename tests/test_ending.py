@@ -132,6 +132,76 @@ def test_last_pending_job_of_a_closed_scheduler_wakes_every_sleeper():
     assert runtime.idle == runtime.watch == []
 
 
+def test_cancel_that_is_interrupted_leaves_the_telling_to_a_worker(monkeypatch: pytest.MonkeyPatch):
+    """Ctrl-C between a cancel and its callbacks: a sleeping worker is woken to call them, once."""
+    scheduler = StepScheduler()
+    runtime = scheduler._runtime
+    called: list[Any] = []
+    for cancel in (lambda job: job.cancel(), lambda job: runtime.cancel_batch([job])):
+        job = scheduler.options(delay=5).submit(int)
+        job.add_done_callback(called.append)
+        sleeper = make_token()
+        runtime.idle.append(sleeper)
+
+        def interrupted() -> None:
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch:
+            patch.setattr(type(runtime), "drain_outbox", staticmethod(interrupted))
+            with pytest.raises(KeyboardInterrupt):
+                cancel(job)
+        assert job.cancelled()
+        assert sleeper.acquire(False)
+        assert called == []
+        runtime.drain_outbox()
+        runtime.drain_outbox()
+        assert called == [job]
+        called.clear()
+
+
+class Releasing:
+    """A rule that lets another job go when its own has started."""
+
+    def __init__(self, core: Any) -> None:
+        self.core = core
+        self.held: Job[Any] | None = None
+
+    def admits(self, job: Job[Any]) -> bool:
+        return self.held is not job or job.seq not in self.core.pending
+
+    def may_start(self, job: Job[Any], now: float) -> bool:
+        return True
+
+    def started(self, job: Job[Any], now: float) -> None:
+        assert self.held is not None
+        held, self.held = self.held, None
+        self.core.release(held)
+
+    def ended(self, job: Job[Any], now: float) -> None:
+        pass
+
+
+def test_claim_by_hand_wakes_somebody_for_what_it_let_go():
+    """A job that a claim by hand lets go is seen to: a sleeper is woken to look at the queue."""
+    scheduler = StepScheduler()
+    runtime = scheduler._runtime
+    core = runtime.core
+    rule = Releasing(core)
+    job, held = [scheduler.options(delay=delay).submit(int) for delay in (5, 1)]
+    job._attach().rules = (rule,)
+    with runtime.lock:
+        core._left_queue(held)
+        core._hold(held)
+    rule.held = held
+    sleeper = make_token()
+    runtime.idle.append(sleeper)
+    assert job.claim()
+    assert core.waiting == {}
+    assert sleeper.acquire(False)
+    job.set_result(1)
+    held.cancel()
+
+
 def test_late_callback_runs_outside_the_lock():
     """A callback that is added to an ended job runs at once, and may wait for another thread."""
     scheduler = StepScheduler()
