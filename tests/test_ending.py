@@ -202,6 +202,33 @@ def test_claim_by_hand_wakes_somebody_for_what_it_let_go():
     held.cancel()
 
 
+@pytest.mark.parametrize("watched", [False, True], ids=["plain", "watched"])
+def test_job_that_was_settled_and_not_told_is_told_again(watched: bool):
+    """Whoever cleans up after a worker that died between a job's end and its telling tells everybody, once."""
+
+    class Waiter:
+        def add_result(self, job: Any) -> None:
+            told.append("waiter")
+
+    scheduler = StepScheduler()
+    runtime = scheduler._runtime
+    told: list[str] = []
+    job = scheduler.submit(int)
+    job.add_done_callback(lambda job: told.append("callback"))
+    token = Token(job)
+    job._attach().tokens.append(token)
+    if watched:
+        job._condition.waiters.append(Waiter())
+    with runtime.lock:
+        runtime.core.promote(0.0)
+        assert runtime.core.claim(0.0, None) is job
+        assert runtime.core.finish(job, 1, "int", 0.0)
+    runtime.tell_again(job)
+    runtime.tell_again(job)
+    assert token.seen == [(True, 1)]
+    assert told == (["waiter"] if watched else []) + ["callback"]
+
+
 def test_late_callback_runs_outside_the_lock():
     """A callback that is added to an ended job runs at once, and may wait for another thread."""
     scheduler = StepScheduler()
