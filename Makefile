@@ -81,8 +81,8 @@ types: $(DEV) ## Check the types (mypy --strict) of the package and of its typed
 cover: $(DEV) ## Run the tests with branch coverage, child interpreters included
 	$(BIN)/python -m pytest --cov --cov-report=term-missing:skip-covered --cov-fail-under=95 $(ARGS)
 
-# The modules without threads are covered whole by the tests that bear their names, and by nothing else. The strikes are
-# left out: they trace the core themselves, and two tracers do not share a run.
+# The modules without threads are covered whole by the tests that bear their names, and by nothing else. Two are left out:
+# the strikes trace the core themselves, and two tracers do not share a run; a hundred thousand cancels take long traced.
 CORE := core job heap policy retry
 CORE_TESTS := $(filter-out %_strikes.py,$(wildcard $(CORE:%=tests/test_%.py) tests/test_core_*.py tests/test_job_*.py))
 empty :=
@@ -90,7 +90,8 @@ comma := ,
 
 .PHONY: cover-core
 cover-core: $(DEV) ## Branch coverage of the core's modules by their own tests: 100 % or a failure
-	$(BIN)/python -m pytest --quiet --cov --cov-report= $(CORE_TESTS) $(ARGS)
+	$(BIN)/python -m pytest --quiet --timeout=120 --cov --cov-report= $(CORE_TESTS) $(ARGS) \
+		--deselect tests/test_core.py::test_a_hundred_thousand_cancels_leave_no_entries
 	$(BIN)/python -m coverage report --no-skip-covered --fail-under=100 \
 		--include=$(subst $(empty) $(empty),$(comma),$(CORE:%=threadsched/_%.py))
 
