@@ -192,6 +192,25 @@ def test_cancel_keeps_its_reason():
     assert other._result is None
 
 
+def test_rule_that_was_attached_in_the_middle_of_a_cancel_is_told():
+    """Whoever breaks in may be the first to attach something to the job: the cancel looks again."""
+    driver = Driver()
+    job = driver.submit(kind=Struck)
+    rule = Recorder()
+    job.hook = lambda: setattr(job._attach(), "rules", (rule,))  # type: ignore[attr-defined]
+    assert driver.cancel(job)
+    assert [call[0] for call in rule.calls] == ["ended"]
+
+
+def test_indexed_queue_forgets_a_cancelled_job_at_once():
+    """With the sorted list no entry of a cancelled job is left, ready or delayed, and none is counted as dead."""
+    driver = Driver("indexed")
+    jobs = [driver.submit(delay=delay) for delay in (0, 0, 5, 5)]
+    for job in jobs:
+        driver.cancel(job)
+    assert len(driver.core.ready) + len(driver.core.delayed) + driver.core.dead_delayed == 0
+
+
 # ---------------------------------------------------------------- counts
 
 

@@ -5,10 +5,12 @@ from typing import Any
 
 import pytest
 
-from threadsched import Job, Scheduler
-from threadsched._locks import make_token, make_waker
+from threadsched import FifoPolicy, Job, Scheduler, SchedulerClosedError
+from threadsched._locks import holds, make_token, make_waker
 from threadsched._worker import CLEAR, IDLE, LEAVE, OUTBOX, TELL, WATCH, Worker
 from threadsched.testing import FakeClock
+
+PATIENCE = 5.0
 
 
 class Hand:
@@ -78,7 +80,7 @@ def test_one_watches_for_the_delayed_and_the_others_sleep(hand: Hand):
 
 @pytest.mark.parametrize("pending", [False, True])
 def test_worker_leaves_when_a_closed_scheduler_has_nothing_pending(hand: Hand, pending: bool):
-    """A closed scheduler lets its workers go when nothing is pending any more, and the first to leave wakes the rest."""
+    """A closed scheduler lets its workers go when nothing is pending any more, and the first of them wakes the rest."""
     if pending:
         hand.scheduler.options(delay=5).submit(int)
     hand.scheduler.shutdown(wait=False)
@@ -207,6 +209,79 @@ def test_close_wakes_everybody(hand: Hand, drain: str):
     sleepers = [hand.sleeper(hand.runtime.idle), hand.sleeper(hand.runtime.idle), hand.sleeper(hand.runtime.watch)]
     hand.runtime.close(drain)
     assert all(woken(sleeper) for sleeper in sleepers)
+
+
+# ---------------------------------------------------------------- what happens just before the lock is had
+
+
+class LateLock:
+    """A lock that lets something happen just before it is had, once: as another thread would that had it till then."""
+
+    def __init__(self, lock: Any, strike: Callable[[], object]) -> None:
+        self.lock = lock
+        self.strike: Callable[[], object] | None = strike
+
+    def __enter__(self) -> None:
+        strike, self.strike = self.strike, None
+        if strike is not None:
+            strike()
+        self.lock.acquire()
+
+    def __exit__(self, *error: object) -> None:
+        self.lock.release()
+
+    def _is_owned(self) -> bool:
+        return bool(self.lock._is_owned())
+
+
+def before_the_lock(hand: Hand, strike: Callable[[], object]) -> None:
+    hand.runtime.lock = LateLock(hand.runtime.lock, strike)
+
+
+@pytest.mark.parametrize("delay", [0, 5])
+def test_door_that_closes_before_the_lock_is_had_is_closed(hand: Hand, delay: float):
+    """A submission that had to wait for the lock behind a shutdown is refused, and leaves nothing."""
+    before_the_lock(hand, lambda: hand.runtime.close("all"))
+    with pytest.raises(SchedulerClosedError):
+        hand.scheduler.options(delay=delay).submit(int)
+    assert hand.runtime.core.pending == {}
+
+
+def test_policy_that_is_swapped_before_the_lock_is_had_gives_the_key(hand: Hand):
+    """A submission that had to wait for the lock behind a change of policy is ranked by the new one."""
+    hand.scheduler.options(priority=1).submit(int)
+    before_the_lock(hand, lambda: setattr(hand.scheduler, "policy", FifoPolicy()))
+    job = hand.scheduler.options(priority=0).submit(int)
+    hand.scheduler.check()
+    assert job._key == hand.runtime.core.ranking.key_of(job)
+    assert hand.turn() is not job
+
+
+def test_workers_that_could_not_be_started_elsewhere_are_started_here():
+    """A submission that relied on another thread's start, which failed, tries itself."""
+    scheduler = Scheduler(1)
+    scheduler._runtime.manned = True  # as the other thread had left it
+    assert scheduler.submit(int).result(PATIENCE) == 0
+    scheduler.shutdown()
+
+
+def test_end_that_waited_for_the_lock_sees_the_condition(hand: Hand):
+    """A job whose condition was made while its end waited for the lock tells the waiters under that condition."""
+
+    class Waiter:
+        told = False
+
+        def add_exception(self, job: Any) -> None:
+            assert holds(job._condition)
+            self.told = True
+
+    job = hand.scheduler.submit(int)
+    assert hand.turn() is job
+    waiter = Waiter()
+    before_the_lock(hand, lambda: job._condition.waiters.append(waiter))
+    assert hand.runtime.fail(job, ValueError(), "text")
+    assert waiter.told
+    job.exception(0)
 
 
 # ---------------------------------------------------------------- what strikes as a worker goes to rest
