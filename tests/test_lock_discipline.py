@@ -104,7 +104,16 @@ def test_results_are_things(watch: LockWatch):
         def fails() -> None:
             raise HoldingError
 
+        def recovers() -> None:
+            job = current_job()
+            assert job is not None
+            if job.attempts < 2:
+                raise HoldingError
+
         jobs = [bench.s.submit(bench.task(watch.thing)) for _ in range(4)]
+        jobs += [bench.s.options(retries=1, backoff=0).submit(bench.task(recovers)) for _ in range(4)]
+        for job in jobs[::2]:
+            job.add_done_callback(bench.callback())
         jobs += [bench.s.options(retries=1, backoff=0).submit(bench.task(fails)) for _ in range(2)]
         for job in jobs:
             quietly(job)
