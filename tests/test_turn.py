@@ -16,9 +16,9 @@ PATIENCE = 5.0
 class Hand:
     """A scheduler whose one worker is the test itself."""
 
-    def __init__(self, width: int = 1) -> None:
+    def __init__(self, **options: Any) -> None:
         self.clock = FakeClock()
-        self.scheduler = Scheduler(width, clock=self.clock)
+        self.scheduler = Scheduler(1, clock=self.clock, **options)
         self.runtime: Any = self.scheduler._runtime
         self.worker = Worker(self.runtime, 0)
         assert self.runtime.arrive(self.worker)
@@ -255,6 +255,34 @@ def test_policy_that_is_swapped_before_the_lock_is_had_gives_the_key(hand: Hand)
     hand.scheduler.check()
     assert job._key == hand.runtime.core.ranking.key_of(job)
     assert hand.turn() is not job
+
+
+def test_submission_that_is_broken_off_leaves_its_id_free():
+    """A submission that raised inside the lock has not happened: nothing is pending, its id can be had, sweeps go on."""
+
+    class Failing:
+        failing = False
+
+        def before(self, a: Any, b: Any) -> bool:
+            if self.failing:
+                raise LookupError
+            return False
+
+    policy = Failing()
+    hand = Hand(policy=policy)
+    first = hand.scheduler.submit(int)
+    policy.failing = True
+    with pytest.raises(LookupError):
+        hand.scheduler.options(id="mine").submit(int)
+    policy.failing = False
+    assert hand.runtime.core.entering is None
+    assert hand.scheduler.stats().pending == 1
+    job = hand.scheduler.options(id="mine").submit(int)
+    hand.scheduler.check()
+    assert [hand.turn(), hand.turn(), hand.turn()] == [first, job, None]
+    for done in (first, job):
+        hand.runtime.finish(done, 0, "int")
+    hand.free()
 
 
 def test_workers_that_could_not_be_started_elsewhere_are_started_here():
