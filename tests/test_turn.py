@@ -258,7 +258,7 @@ def test_policy_that_is_swapped_before_the_lock_is_had_gives_the_key(hand: Hand)
 
 
 def test_submission_that_is_broken_off_leaves_its_id_free():
-    """A submission that raised inside the lock has not happened: nothing is pending, its id can be had, sweeps go on."""
+    """A submission that raised inside the lock has not happened: nothing of it is pending, and its id can be had."""
 
     class Failing:
         failing = False
