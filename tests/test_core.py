@@ -873,7 +873,7 @@ def long_history(driver: Driver) -> None:
 
 
 DAMAGES: dict[Callable[[Driver], None], str] = {
-    both_maps: "pending and running at once",
+    both_maps: "^a job is pending and running at once$",
     wrong_number: "under the number 99",
     wrong_running_number: "under the number 99",
     running_in_pending: "is in the pending map",
@@ -885,9 +885,9 @@ DAMAGES: dict[Callable[[Driver], None], str] = {
     lost_entry: "the ready queue does not hold the ready jobs",
     lost_delayed_entry: "the delayed queue does not hold the delayed jobs",
     mixed_up: "the ready queue is out of order",
-    miscounted: "dead delayed entries is off",
-    negative: "a counter is negative",
-    long_history: "the history is longer",
+    miscounted: "^the count of dead delayed entries is off$",
+    negative: "^a counter is negative$",
+    long_history: "^the history is longer than it may be$",
 }
 
 

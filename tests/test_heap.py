@@ -363,6 +363,57 @@ def test_rebuild_whose_source_raises_stays_untidy(structure: type[LazyQueue]):
     assert drain(queue) == [(1, 1)]
 
 
+@both
+def test_queue_is_busy_inside_a_change_and_while_it_is_shut(structure: type[LazyQueue]):
+    """Whoever breaks into a change can see that somebody is at it."""
+    queue = filled(structure)
+    seen: list[bool] = [queue.busy]
+    Rank.hook = lambda: seen.append(queue.busy)
+    queue.rebuild(lambda: [(Rank(3), 3), (Rank(1), 1)])
+    seen.append(queue.busy)
+    queue.shut()
+    seen.append(queue.busy)
+    queue.open()
+    assert [*seen, queue.busy] == [False, True, False, True, False]
+
+
+@both
+def test_queue_that_was_shut_takes_in_what_came_when_it_opens(structure: type[LazyQueue]):
+    """While a queue is shut a push waits and a discard leaves its entry; both are in order after it is opened."""
+    queue = structure()
+    queue.push((2, 2))
+    queue.shut()
+    queue.push((3, 3))
+    queue.push((1, 1))
+    assert queue.discard((2, 2)) is False
+    assert queue.untidy
+    assert len(queue) == 1
+    queue.open()
+    assert not queue.untidy
+    assert drain(queue) == [(1, 1), (2, 2), (3, 3)]
+
+
+@both
+def test_opening_that_is_broken_off_is_untidy(structure: type[LazyQueue]):
+    """An interrupt while the inbox is taken in leaves the queue open to pushes and to be rebuilt before a look."""
+    queue = structure()
+    queue.shut()
+    queue.push((1, 1))
+
+    def interrupted(entry: object) -> None:
+        raise KeyboardInterrupt
+
+    resting = queue.resting_push
+    queue.resting_push = interrupted
+    with pytest.raises(KeyboardInterrupt):
+        queue.open()
+    queue.push = queue.resting_push = resting
+    assert queue.untidy
+    queue.rebuild(lambda: [(1, 1)])
+    assert not queue.untidy
+    assert drain(queue) == [(1, 1)]
+
+
 @pytest.mark.parametrize("structure", [LazyQueue, IndexedQueue])
 def test_push_between_the_last_look_and_the_reopening_is_taken_in(structure: type[LazyQueue]):
     """What comes into the inbox just before the guard opens again is not forgotten there."""

@@ -1,6 +1,7 @@
 """The table of moves against behaviour, the diagram against the table, and what else a job is by itself."""
 
 import ast
+import asyncio
 import concurrent.futures
 import copy
 import functools
@@ -15,9 +16,10 @@ import pytest
 
 from tests.core_driver import Driver, failure_of, make_job
 from tests.support import ROOT
-from threadsched import IllegalMoveError, Job, JobInfo, JobStatus, _job, current_job
+from threadsched import IllegalMoveError, Job, JobInfo, JobStatus, Scheduler, _job, current_job
 from threadsched._job import DELAYED, MOVES, READY, Attached, Failure, task_name
 from threadsched._locks import JobCondition
+from threadsched._options import make_options
 from threadsched.testing import FakeClock, StepScheduler
 
 PENDING, RUNNING, DONE, FAILED, CANCELLED = JobStatus
@@ -368,6 +370,73 @@ def test_result_does_not_wait_longer_than_asked():
     assert job.exception(0) is None
 
 
+@pytest.mark.parametrize("ask", ["result", "exception"])
+@pytest.mark.parametrize("failing", [False, True])
+def test_wait_without_a_timeout_helps_first(ask: str, failing: bool):
+    """Without a timeout the runtime may run the job on this very thread, and is asked to; then the wait has no end."""
+    driver = Driver()
+    job = driver.submit()
+    driver.claim()
+    calls: list[Any] = []
+
+    class Runtime:
+        def help(self, awaited: Job[Any]) -> None:
+            calls.append(("help", awaited))
+
+        def wait_for_end(self, awaited: Job[Any], timeout: float | None) -> bool:
+            calls.append(("wait", awaited, timeout))
+            return driver.fail(job, LookupError("gone")) if failing else driver.finish(job, "value")
+
+    job._runtime = Runtime()  # type: ignore[assignment]
+    if ask == "exception":
+        assert (type(job.exception()) is LookupError) is failing
+    elif failing:
+        with pytest.raises(LookupError, match="gone"):
+            job.result()
+    else:
+        assert job.result() == "value"
+    assert calls == [("help", job), ("wait", job, None)]
+
+
+def test_job_can_be_awaited():
+    """Inside asyncio a job is awaited, and gives its value or raises its error."""
+
+    async def main() -> Any:
+        with pytest.raises(LookupError, match="gone"):
+            await bad
+        return await good
+
+    with Scheduler(1) as scheduler:
+        good, bad = scheduler.submit(int, "7"), scheduler.submit(fails)
+        assert asyncio.run(main()) == 7
+
+
+def test_priority_is_changed_through_the_job():
+    """set_priority changes a pending job's place and says whether it did; what is no priority is refused."""
+    scheduler = StepScheduler()
+    first, job = scheduler.submit(int), scheduler.submit(int)
+    assert job.set_priority(1) is True
+    assert job.priority == 1
+    assert [ran.id for ran in scheduler.tick()] == [job.id]
+    assert job.set_priority(2) is False
+    assert job.priority == 1
+    with pytest.raises(ValueError, match="priority"):
+        first.set_priority(float("nan"))
+    assert first.priority == 5
+
+
+@pytest.mark.parametrize(("delay", "deadline"), [(0, None), (3, None), (0, 7), (3, 7)])
+def test_times_of_a_job_count_from_its_submission(delay: float, deadline: float | None):
+    """run_at and deadline are relative to the submission; who waited for a place counts anew from its acceptance."""
+    options = make_options({"delay": delay, "deadline": deadline})
+    job = Job(None, int, (), None, options, None, 10.0)  # type: ignore[arg-type]
+    assert (job.submitted_at, job.run_at) == (10.0, 10.0 + delay)
+    assert job.deadline == (None if deadline is None else 10.0 + deadline)
+    job._restamp(options, 20.0)
+    assert (job.submitted_at, job.run_at) == (20.0, 20.0 + delay)
+    assert job.deadline == (None if deadline is None else 20.0 + deadline)
+
+
 def test_cancelled_job_raises_cancelled_error():
     """result and exception of a cancelled job raise CancelledError."""
     job = StepScheduler().submit(int)
@@ -376,6 +445,16 @@ def test_cancelled_job_raises_cancelled_error():
     for ask in (job.result, job.exception):
         with pytest.raises(concurrent.futures.CancelledError):
             ask(0)
+
+
+def test_finished_job_cannot_be_cancelled_and_asks_nobody():
+    """cancel() of a job that has ended otherwise is False, and takes no lock."""
+    driver = Driver()
+    for settle in (driver.finish, driver.fail):
+        job = driver.submit()
+        driver.claim()
+        settle(job)
+        assert job.cancel() is False  # it has no runtime that could be asked
 
 
 def test_cancelled_job_can_say_why():

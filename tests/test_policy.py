@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from tests.core_driver import Driver, make_job
-from threadsched import FifoPolicy, Job, OldestDuePolicy, PriorityPolicy, Scheduler
+from threadsched import AgingPolicy, DeadlinePolicy, FifoPolicy, Job, OldestDuePolicy, PriorityPolicy, Scheduler
 from threadsched._policy import BeforeRaisedError, Ranked, Ranking
 from threadsched.testing import FakeClock
 
-TRUSTED = [PriorityPolicy, FifoPolicy, OldestDuePolicy]
+TRUSTED = [PriorityPolicy, FifoPolicy, OldestDuePolicy, DeadlinePolicy, lambda: AgingPolicy(0.5)]
 
 
 class KeyOf:
@@ -50,23 +50,32 @@ JOBS = [
     {"priority": -2.5, "delay": 9},
     {"priority": math.inf, "delay": 0},
     {"priority": 10**400, "delay": 1},
+    {"priority": 7, "delay": 2, "deadline": 4},
+    {"priority": 6, "delay": 7, "deadline": 3},
 ]
 
 
 @pytest.mark.parametrize(
     ("policy", "expected"),
     [
-        (PriorityPolicy(), [4, 2, 1, 3, 6, 5]),
-        (FifoPolicy(), [1, 2, 3, 4, 5, 6]),
-        (OldestDuePolicy(), [3, 5, 6, 1, 2, 4]),
-        (KeyOf(lambda job: (-job.run_at, job.priority)), [4, 2, 1, 6, 3, 5]),
-        (Before(lambda a, b: a.run_at > b.run_at), [2, 4, 1, 6, 3, 5]),
-        (Before(lambda a, b: False), [1, 2, 3, 4, 5, 6]),
+        (PriorityPolicy(), [4, 2, 1, 3, 8, 7, 6, 5]),
+        (FifoPolicy(), [1, 2, 3, 4, 5, 6, 7, 8]),
+        (OldestDuePolicy(), [3, 5, 6, 7, 1, 8, 2, 4]),
+        (DeadlinePolicy(), [8, 7, 1, 2, 3, 4, 5, 6]),
+        (AgingPolicy(0), [4, 2, 1, 3, 8, 7, 5, 6]),
+        (AgingPolicy(0.5), [4, 3, 2, 1, 7, 8, 5, 6]),
+        (AgingPolicy(2), [3, 1, 7, 4, 2, 8, 5, 6]),
+        (KeyOf(lambda job: (-job.run_at, job.priority)), [4, 2, 8, 1, 7, 6, 3, 5]),
+        (Before(lambda a, b: a.run_at > b.run_at), [2, 4, 8, 1, 7, 6, 3, 5]),
+        (Before(lambda a, b: False), [1, 2, 3, 4, 5, 6, 7, 8]),
     ],
-    ids=["priority", "fifo", "oldest-due", "key", "before", "before-never"],
-)
+    ids=[
+        "priority", "fifo", "oldest-due", "deadline", "aging-0", "aging-half", "aging-2", "key", "before",
+        "before-never",
+    ],
+)  # fmt: skip
 def test_order_of_each_policy(policy: Any, expected: list[int]):
-    """Each policy orders the same six jobs as it says, ties in submission order."""
+    """Each policy orders the same eight jobs as it says, ties in submission order."""
     assert ranked(policy, [numbered(seq, **options) for seq, options in enumerate(JOBS, 1)]) == expected
 
 
@@ -83,6 +92,27 @@ def test_trusted_key_is_the_public_key(kind: Any):
         assert [trusted.key_of(job) for job in jobs] == [policy.key(job) for job in jobs]
 
 
+@pytest.mark.parametrize("priority", [10**400, -(10**400), math.inf, -math.inf])
+def test_priority_beyond_every_float_does_not_age(priority: float):
+    """A priority that no number of points could change ranks first or last for ever, and never as NaN."""
+    job = numbered(1, priority=priority, delay=1e300)
+    assert AgingPolicy(1e300).key(job) == (math.inf if priority > 0 else -math.inf)
+
+
+def test_aging_says_its_rate():
+    """The rate of an aging policy can be read, and stands in its repr."""
+    policy = AgingPolicy(0.25)
+    assert policy.rate == 0.25
+    assert repr(policy) == "AgingPolicy(0.25)"
+
+
+def test_deadline_policy_puts_those_without_one_last():
+    """A job without a deadline has the key infinity, behind any deadline however late."""
+    policy = DeadlinePolicy()
+    assert policy.key(numbered(1)) == math.inf
+    assert policy.key(numbered(2, deadline=1e9, now=2.0)) == 1e9 + 2
+
+
 def test_subclass_of_a_built_in_policy_is_asked():
     """A subclass may say something else, so its own key is called and checked."""
 
@@ -95,7 +125,7 @@ def test_subclass_of_a_built_in_policy_is_asked():
     assert ranking.key_of(numbered(1, priority=3)) == -3
 
 
-@pytest.mark.parametrize("kind", [*TRUSTED, KeyOf, Before])
+@pytest.mark.parametrize("kind", [PriorityPolicy, AgingPolicy, KeyOf, Before])
 def test_class_for_an_instance_is_refused(kind: type):
     """A policy class given for an instance is a TypeError that says what to write."""
     with pytest.raises(TypeError, match=rf"write {kind.__name__}\(\)"):

@@ -815,11 +815,12 @@ class Core:
         )
         self._ended.append(record)
         if options.id is not None:
-            self._remember_id(options.id, record)
+            self._remember_id(job, options.id, record)
 
-    def _remember_id(self, id: str, record: tuple[Any, ...]) -> None:
+    def _remember_id(self, job: Job[Any], id: str, record: tuple[Any, ...]) -> None:
         """Index a record by the user's id. Expired ones are swept when they could outnumber the others."""
-        self.named.pop(id, None)
+        if self.named.get(id) is job:  # else who broke in has taken the id of a job that had ended
+            self.named.pop(id, None)
         self._ended_ids[id] = (self.done + self.failed + self.cancelled, record)
         if len(self._ended_ids) > 2 * self.history:
             for known in list(self._ended_ids):
