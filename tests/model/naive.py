@@ -1,0 +1,351 @@
+"""A scheduler made of lists: what is pending, what runs, what has ended. Every question is answered by a search."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+from tests.model.recurring import Run, Schedule
+from tests.model.words import LIMITS, POLICIES, Operation, Work
+from threadsched import JobStatus
+
+PENDING, RUNNING, DONE, FAILED, CANCELLED = JobStatus
+
+DELAYED, READY, HELD = "delayed", "ready", "held"
+
+# Decimals of an instant that was computed from the wall clock: microseconds.
+DIGITS = 6
+
+
+@dataclasses.dataclass(eq=False)
+class Foreign:
+    """A future that is no job."""
+
+    ended: str | None = None
+
+
+@dataclasses.dataclass(eq=False)
+class Job:
+    """What is known of a job."""
+
+    work: Work
+    id: Any  # None: its number
+    seq: int
+    submitted_at: float
+    run_at: float
+    priority: float
+    deadline: float | None
+    sees: str | None  # the value of the context variable
+    at: float | None = None
+    any_outcome: bool = False
+    run: Run | None = None
+    watched: bool = False
+    status: JobStatus = PENDING
+    place: str = DELAYED
+    parents: list[Any] = dataclasses.field(default_factory=list)  # those that are open
+    attempts: int = 0
+    started_at: float | None = None
+    finished_at: float | None = None
+    slot: int | None = None
+    error: str | None = None  # of the last attempt, or the reason of a cancelled job; the name of a class
+    fallen_with: Any = None  # the parent that a DependencyError names
+    notes: int = 0
+    no_retry: bool = False
+    stop: bool = False
+    claimed: bool = False
+    lined_up: bool = False  # a limit had no room for it, so it stands in a line and is not asked for anything else
+
+
+class Naive:
+    """The stepped scheduler. Its doors are in ``tests.model.doors``."""
+
+    def __init__(
+        self, workers: int = 1, policy: str = "priority", *, limits: bool = True, history: int = 1000, draw: float = 0.0
+    ) -> None:
+        self.workers = workers
+        self.policy = policy
+        self.limits = LIMITS if limits else {}
+        self.history = history
+        self.draw = draw  # every random number
+        self.now = 0.0
+        self.wall = 0.0  # what the wall clock shows, in seconds after midnight
+        self.offset = 0.0  # how far it was ahead at the last look
+        self.paused = self.closed = False
+        self.drain = "all"
+        self.due_until = 0.0
+        self.numbers = 0
+        self.armings = 0
+        self.retries = 0
+        self.jobs: list[Job] = []  # in the order in which their submissions returned
+        self.pending: list[Job] = []  # in the order in which they came into the queue
+        self.running: list[Job] = []
+        self.ended: list[Job] = []  # in the order of their ends
+        self.schedules: list[Schedule] = []
+        self.futures: list[Foreign] = []
+        self.starts: dict[str, list[float]] = {name: [] for name in LIMITS}
+        self.outbox: list[Callable[[], None]] = []  # what follows from an end
+        self.journal: list[Any] = []
+        self.told: list[Any] = []
+        self.inside: list[Job] = []  # whose tasks run, the innermost last
+
+    # ---------------------------------------------------------------- what stands in the way
+
+    @property
+    def halted(self) -> bool:
+        return self.paused or self.drain == "none"
+
+    def rank(self, job: Job) -> Any:
+        return POLICIES[self.policy][1](job), job.seq
+
+    def full_limits(self, names: tuple[str, ...]) -> list[str]:
+        """Return those that have no room now."""
+        full = []
+        for name in sorted(set(names), key=list(LIMITS).index):
+            limit = LIMITS[name]
+            inside = [job for job in self.running if name in job.work.limits]
+            if limit.concurrency is not None and len(inside) >= limit.concurrency:
+                full.append(name)
+            elif self.room_at(name) is not None:
+                full.append(name)
+        return full
+
+    def room_at(self, name: str) -> float | None:
+        """Return from when a rate allows the next start; None if it does."""
+        rate, per = LIMITS[name].rate, LIMITS[name].per
+        if rate is None or len(self.starts[name]) < rate:
+            return None
+        at = self.starts[name][-rate] + per
+        return at if at > self.now else None
+
+    def is_paused(self, job: Job) -> bool:
+        """Say whether the job is a planned run of a schedule that is paused."""
+        run = job.run
+        return run is not None and run.slot is not None and run.schedule.paused and run.schedule.over is None
+
+    def explain(self, job: Job) -> list[tuple[str, float | None]]:
+        """Return kinds and ends of the reasons why a job does not run."""
+        if job.status is RUNNING:
+            return [("running", None)]
+        if job.status is not PENDING:
+            return [("ended", None)]
+        time: list[tuple[str, float | None]] = []
+        if job.run_at > self.now and job.place is not READY:
+            time = [("retry" if job.attempts else "delayed", job.run_at)]
+        paused: list[tuple[str, float | None]] = [("paused", None)] if self.paused else []
+        parents: list[tuple[str, float | None]] = [("parent", None)] if job.parents else []
+        limits: list[tuple[str, float | None]] = []
+        if job.place is READY:
+            limits = [("limit", self.room_at(name)) for name in self.full_limits(job.work.limits)]
+        if self.is_paused(job) and (job.place is HELD or job.lined_up):
+            return [*paused, ("paused", None)]
+        return paused + time + parents + limits or [("queued", None)]
+
+    # ---------------------------------------------------------------- a tick
+
+    def tick(self) -> list[tuple[int, Any, JobStatus]]:
+        """Promote what is due, once; offer the ready jobs to the slots; return (slot, job, status) of what ran."""
+        if any(job.at is not None and not job.attempts for job in self.pending):
+            self.look_at_wall()
+        self.ring()
+        for job in self.pending:
+            if job.place is DELAYED and not job.parents and job.run_at <= self.now:
+                job.place = READY
+        ran = []
+        for slot in range(self.workers):
+            job = self.choose()
+            if job is None:
+                break
+            self.start(job, slot)
+            self.attempt(job)
+            ran.append((slot, job, job.status))
+        return ran
+
+    def choose(self) -> Job | None:
+        """Return the first job that may start."""
+        if self.halted:
+            return None
+        for job in sorted([job for job in self.pending if job.place is READY], key=self.rank):
+            full = bool(self.full_limits(job.work.limits))
+            if self.is_paused(job):
+                if not (job.lined_up and full):
+                    job.place = HELD
+            elif full:
+                job.lined_up = True
+            else:
+                return job
+        return None
+
+    def start(self, job: Job, slot: int | None) -> None:
+        if job in self.pending:
+            self.pending.remove(job)
+        self.running.append(job)
+        job.status = RUNNING
+        job.attempts += 1
+        job.started_at = self.now
+        job.slot = slot
+        job.parents = []
+        job.place, job.lined_up = DELAYED, False
+        for name in set(job.work.limits):
+            self.starts[name].append(self.now)
+        if job.run is not None and job.run.began is None:
+            job.run.began = self.now
+
+    def attempt(self, job: Job) -> None:
+        """Run the task of a job that was started, and settle it."""
+        work = job.work
+        self.journal.append(("start", job, job.attempts, self.now, job.sees))
+        if work.does is not None:
+            self.inside.append(job)
+            self.perform(work.does)
+            self.inside.pop()
+        if job.attempts > work.fails:
+            self.end(job, DONE)
+        elif work.error[0] == "stop":
+            job.no_retry = True
+            self.end(job, CANCELLED)
+        else:
+            self.failed(job)
+        self.drain_outbox()
+
+    def failed(self, job: Job) -> None:
+        """Decide what follows an attempt that raised."""
+        kind = job.work.error[0]
+        names = {"value": "ValueError", "hopeless": "ValueError", "os": "OSError", "exit": "SystemExit"}
+        job.error = names.get(kind, "RetryAfter")
+        pause = self.pause_after(job)
+        if pause is None or job.no_retry or self.drain != "all":
+            job.notes += job.attempts - 1
+            self.end(job, FAILED)
+            return
+        self.running.remove(job)
+        self.pending.append(job)
+        self.retries += 1
+        job.status = PENDING
+        job.run_at = self.now + pause
+
+    def pause_after(self, job: Job) -> float | None:
+        """Return the pause before the next attempt, or None."""
+        again, (kind, asked) = job.work.again, job.work.error
+        if job.attempts > again.retries or kind == "exit":
+            return None
+        if kind == "after":
+            return asked
+        if again.whole:
+            if again.only_os_errors and kind != "os":
+                return None
+            if again.give_up == "raises":
+                job.notes += 1  # it says that the decision failed
+            if again.give_up == "raises" or (again.give_up == "hopeless" and kind == "hopeless"):
+                return None
+        pause = again.backoff
+        for _ in range(job.attempts - 1):
+            pause *= again.factor
+        if again.max_backoff is not None:
+            pause = min(pause, again.max_backoff)
+        return pause * (1 - again.jitter * self.draw)
+
+    # ---------------------------------------------------------------- ends
+
+    def end(self, job: Job, status: JobStatus, reason: str | None = None) -> None:
+        """Move a job to its last status; what follows from it is put into the outbox."""
+        (self.pending if job in self.pending else self.running).remove(job)
+        job.status = status
+        job.finished_at = self.now
+        if status is CANCELLED:
+            job.error = reason or "CancelledError"
+        job.parents = []
+        self.ended.append(job)
+        if job.watched:
+            self.told.append((job, status))
+        if job.run is not None:
+            schedule, run = job.run.schedule, job.run
+            schedule.run_ended(run, job)
+            self.outbox.append(lambda: schedule.step(self))
+        self.parent_ended(job, status is DONE)
+
+    def parent_ended(self, parent: Any, well: bool) -> None:
+        """Let go, or give up, whoever waits for a job or a foreign future."""
+        for job in sorted(self.pending, key=lambda job: job.seq):
+            if parent in job.parents:
+                if well or job.any_outcome:
+                    job.parents.remove(parent)
+                    if not job.parents:
+                        self.time_by_wall(job)
+                else:
+                    self.doom(job, parent)
+
+    def doom(self, job: Job, parent: Any) -> None:
+        """Give a job up for a parent that did not end DONE, once all that came before has been dealt with."""
+        job.parents = []
+
+        def give_up() -> None:
+            if job.status is PENDING:
+                job.fallen_with = parent if isinstance(parent, Job) else None
+                self.end(job, CANCELLED, "DependencyError")
+
+        self.outbox.append(give_up)
+
+    def drain_outbox(self) -> None:
+        while self.outbox:
+            self.outbox.pop(0)()
+
+    def cancel(self, job: Job) -> bool:
+        if job.status is PENDING:
+            self.end(job, CANCELLED)
+            self.drain_outbox()
+            return True
+        if job.status is RUNNING:
+            job.no_retry = True
+        return False
+
+    # ---------------------------------------------------------------- recurring
+
+    def ring(self) -> None:
+        """Let the schedules whose time has come submit their runs, the first to be armed first."""
+        if self.halted or self.closed:
+            return
+        due = [schedule for schedule in self.schedules if schedule.armed is not None and schedule.armed[0] <= self.now]
+        for schedule in sorted(due, key=lambda schedule: schedule.armed or (0, 0)):
+            schedule.armed = None
+            self.outbox.append(lambda schedule=schedule: schedule.step(self))  # type: ignore[misc]
+        self.drain_outbox()
+
+    def next_due(self) -> float | None:
+        """Return when something may happen next that does not need to be asked for."""
+        times = [job.run_at for job in self.pending if job.place is DELAYED and not job.parents]
+        times += [schedule.armed[0] for schedule in self.schedules if schedule.armed is not None]
+        held = {name for job in self.pending if job.place is READY for name in job.work.limits}
+        times += [at for name in held if (at := self.room_at(name)) is not None]
+        return min((at for at in times if at > self.now), default=None)
+
+    # ---------------------------------------------------------------- the wall clock
+
+    def look_at_wall(self) -> None:
+        """Time anew what is planned on the wall clock and waits for its time, if that clock was set."""
+        offset = self.wall - self.now
+        if offset != self.offset:
+            self.offset = offset
+            for job in self.pending:
+                if job.place is not READY:
+                    self.time_by_wall(job)
+
+    def time_by_wall(self, job: Job) -> None:
+        if job.at is not None and not job.attempts:
+            job.run_at = max(round(job.at - self.offset, DIGITS), job.submitted_at)
+
+    # ---------------------------------------------------------------- looking inside
+
+    def remembered(self) -> list[Job]:
+        return self.ended[-self.history :] if self.history else []
+
+    def find(self, id: Any) -> Job | None:
+        """Return the live job with this id, or the last of the history."""
+        live = [job for job in self.pending + self.running if job.id == id]
+        return [*live, *reversed([job for job in self.remembered() if job.id == id]), None][0]
+
+    def perform(self, operation: Operation) -> Any:
+        """Do what an operation says; in ``tests.model.doors``."""
+        raise NotImplementedError
+
+    def accept_run(self, schedule: Schedule, run: Run, due: float) -> None:
+        """Submit a run of a schedule; in ``tests.model.doors``."""
+        raise NotImplementedError
