@@ -155,7 +155,7 @@ class WallWatch(Armable):
         """Time a job that is about to be submitted, and be a rule of it."""
         self._time(job, planned, self.look(runtime))
         attached = job._attach()
-        attached.rules = (*attached.rules, self)
+        attached.rules = (self, *attached.rules)  # first: it follows the clock while it waits for a parent, too
 
     def admits(self, job: Job[Any]) -> bool:
         """Follow a job that is about to be accepted; time it again, the wall clock may have been set meanwhile."""

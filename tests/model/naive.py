@@ -200,7 +200,7 @@ class Naive:
         if job.attempts > work.fails:
             self.end(job, DONE)
         elif work.error[0] == "stop":
-            job.no_retry = True
+            job.stop = True
             self.end(job, CANCELLED)
         else:
             self.failed(job)
@@ -268,8 +268,6 @@ class Naive:
             if parent in job.parents:
                 if well or job.any_outcome:
                     job.parents.remove(parent)
-                    if not job.parents:
-                        self.time_by_wall(job)
                 else:
                     self.doom(job, parent)
 
