@@ -429,7 +429,7 @@ class Series(Armable):
 def is_held(job: Job[Any]) -> bool:
     """Say whether a job is a run that waits because its schedule is paused."""
     attached = job._attached
-    return attached is not None and any(type(rule) is Run and rule.series.paused for rule in attached.rules)
+    return attached is not None and any(type(rule) is Run and not rule.may_start(job, 0.0) for rule in attached.rules)
 
 
 def _no_face() -> None:
