@@ -1,30 +1,43 @@
 """Random programs with every option, on the stepped scheduler and on a naive one made of lists.
 
-A failure prints the program, and a line ``@reproduce_failure(...)`` that repeats it: write it above the test class's
-machine. With THREADSCHED_PROOF=1 the programs are longer, and there are fresh ones each time; that takes a few minutes.
+Two writers of programs, one judge. A state machine of Hypothesis writes short ones and makes a failing one as small as
+it can; it prints a line ``@reproduce_failure(...)``, which repeats the failure when it stands above ``step``'s class.
+A random generator writes long ones, a hundred times as many a second; a failing one is cut down by leaving operations out
+and printed as it can be pasted into ``test_kept_program``.
+
+With THREADSCHED_PROOF=1 the programs are fresh ones each time, and as many as take about five minutes.
 """
 
 import logging
-from collections.abc import Iterator
+import random
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
 
-from tests.support import exhaustive
+from tests import support
 
 hypothesis = pytest.importorskip("hypothesis")
 
 from hypothesis import strategies as st  # noqa: E402 -- skipped without it
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule  # noqa: E402
+from hypothesis.stateful import (  # noqa: E402
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    rule,
+    run_state_machine_as_test,
+)
 
 pytest.register_assert_rewrite("tests.model.agreement")
 
-from tests.model import programs  # noqa: E402
 from tests.model.agreement import Agreement  # noqa: E402
 from tests.model.doors import Scheduler as Model  # noqa: E402
+from tests.model.programs import THEMES, Theme, a_configuration, a_program, an_operation, kinds_for  # noqa: E402
 from tests.model.subject import Subject  # noqa: E402
-from tests.model.words import POLICIES, Operation, Recurrence, Spec  # noqa: E402
+from tests.model.words import LIMITS, Operation  # noqa: E402
 from threadsched.testing import StepScheduler  # noqa: E402
+
+EXHAUSTIVE = support.exhaustive()
 
 
 @pytest.fixture(autouse=True)
@@ -36,118 +49,127 @@ def quiet() -> Iterator[None]:
     logger.disabled = False
 
 
-class SteppedMachine(RuleBasedStateMachine):
-    """Does the same to a StepScheduler and to the model, and compares after each step."""
-
-    limits = True
-
-    @initialize(
-        queue=st.sampled_from(["lazy", "indexed"]),
-        policy=st.sampled_from(list(POLICIES)),
-        workers=st.integers(1, 3),
-        history=st.sampled_from([0, 2, 1000]),
-        max_pending=st.sampled_from([None, None, 1, 3, 6]),
-        on_full=st.sampled_from(["reject", "drop_oldest", "drop_lowest", "caller_runs"]),
-        draw=st.sampled_from([0.0, 0.25, 0.75]),
-    )
-    def begin(self, queue: str, on_full: str, **options: Any) -> None:
-        from tests.model.words import LIMITS
-
-        if on_full == "drop_lowest":
-            queue = "indexed"
-        self.subject = Subject(
-            StepScheduler, queue=queue, on_full=on_full, limits=LIMITS if self.limits else None, **options
-        )
-        self.model = Model(on_full=on_full, limits=self.limits, **options)
-        self.agreement = Agreement(self.model, self.subject)
-
-    def do(self, *operation: Any) -> None:
-        self.subject.perform(operation)
-        self.model.perform(operation)
-
-    def teardown(self) -> None:
-        if hasattr(self, "subject"):
-            self.subject.close()
-
-    # ---------------------------------------------------------------- the operations
-
-    @rule(spec=st.deferred(lambda: SPECS))
-    def submit(self, spec: Spec) -> None:
-        self.do("submit", spec)
-
-    @rule(plan=st.deferred(lambda: RECURRENCES))
-    def every(self, plan: Recurrence) -> None:
-        self.do("every", plan)
-
-    @rule()
-    def tick(self) -> None:
-        self.do("tick")
-
-    @rule(seconds=st.sampled_from([0, 0.25, 0.5, 1.0, 3.0]))
-    def advance(self, seconds: float) -> None:
-        self.do("advance", seconds)
-
-    @rule(step=st.sampled_from([0.5, 1.0]), limit=st.integers(0, 4))
-    def drain(self, step: float, limit: int) -> None:
-        self.do("drain", step, limit)
-
-    @rule(what=st.sampled_from(["cancel", "cancel future", "request cancel", "claim"]), index=programs.INDEX)
-    def ask(self, what: str, index: int) -> None:
-        self.do(what, index)
-
-    @rule(index=programs.INDEX, well=st.booleans())
-    def settle(self, index: int, well: bool) -> None:
-        claimed = [place for place, job in enumerate(self.model.jobs) if job.claimed and job.finished_at is None]
-        self.do("settle", claimed[index % len(claimed)] if claimed else index, well)
-
-    @rule(index=programs.INDEX, priority=programs.PRIORITIES)
-    def set_priority(self, index: int, priority: float) -> None:
-        self.do("priority", index, priority)
-
-    @rule(policy=st.sampled_from(list(POLICIES)))
-    def swap(self, policy: str) -> None:
-        self.do("swap", policy)
-
-    @rule(operation=st.one_of(st.just(("foreign",)), st.tuples(st.just("end foreign"), programs.INDEX, programs.ENDS)))
-    def foreign(self, operation: Operation) -> None:
-        self.do(*operation)
-
-    @rule(what=st.sampled_from(["pause", "resume", "run now", "cancel"]), index=programs.INDEX)
-    def schedule(self, what: str, index: int) -> None:
-        self.do("schedule", what, index)
-
-    @rule(operation=st.sampled_from([("pause",), ("resume",), ("resume",)]))
-    def pause(self, operation: Operation) -> None:
-        self.do(*operation)
-
-    @rule(seconds=st.sampled_from([-3, 2]))
-    def step_wall(self, seconds: float) -> None:
-        self.do("step wall", seconds)
-
-    @rule(often=st.integers(0, 3), mode=programs.MODES)
-    def shutdown(self, often: int, mode: str) -> None:
-        if len(self.model.jobs) > 3 and not often:
-            limited = any(job.work.limits for job in self.model.pending)
-            self.agreement.vague = self.agreement.vague or (mode == "none" and limited)
-            self.do("shutdown", mode)
-
-    @invariant()
-    def agree(self) -> None:
-        if hasattr(self, "subject"):
-            self.agreement.look()
+def begin(options: dict[str, Any]) -> Agreement:
+    """Make a scheduler and its model."""
+    known = {name: value for name, value in options.items() if name != "queue"}
+    return Agreement(Model(**known), Subject(StepScheduler, limits=LIMITS, **options))
 
 
-SPECS = programs.specs(programs.in_tasks(limits=True), limits=True)
-RECURRENCES = programs.recurrences(programs.in_tasks(limits=True), limits=True)
+# ---------------------------------------------------------------- short ones
 
-SteppedMachine.TestCase.settings = hypothesis.settings(
-    max_examples=3_000 if exhaustive() else 150,
-    stateful_step_count=50 if exhaustive() else 30,
-    derandomize=not exhaustive(),
+
+def drawn(draw: Any) -> Any:
+    return lambda several: draw(st.sampled_from(several))
+
+
+@st.composite
+def configurations(draw: Any, theme: Theme) -> dict[str, Any]:
+    return a_configuration(drawn(draw), theme)
+
+
+@st.composite
+def operations(draw: Any, theme: Theme) -> list[Operation]:
+    pick, kinds = drawn(draw), kinds_for(theme)
+    return [an_operation(pick, theme, pick(kinds)) for _ in range(pick((1, 2, 3, 4)))]
+
+
+def machine_for(theme: Theme) -> type[RuleBasedStateMachine]:
+    """Return a machine that writes programs with much of one thing."""
+
+    class Machine(RuleBasedStateMachine):
+        def __init__(self) -> None:
+            super().__init__()
+            self.agreement: Agreement | None = None
+
+        @initialize(options=configurations(theme))
+        def begin(self, options: dict[str, Any]) -> None:
+            self.agreement = begin(options)
+
+        @rule(several=operations(theme))
+        def step(self, several: list[Operation]) -> None:
+            assert self.agreement is not None
+            for operation in several:
+                self.agreement.do(operation)
+
+        @rule(operation=st.sampled_from([("shutdown", mode) for mode in ("all", "due", "none")]))
+        def shutdown(self, operation: Operation) -> None:
+            assert self.agreement is not None
+            if len(self.agreement.model.jobs) > 5:
+                self.agreement.do(operation)
+
+        @invariant()
+        def agree(self) -> None:
+            if self.agreement is not None:
+                self.agreement.look()
+
+        def teardown(self) -> None:
+            if self.agreement is not None:
+                self.agreement.close()
+
+    return Machine
+
+
+SETTINGS = hypothesis.settings(
+    max_examples=400 if EXHAUSTIVE else 10,
+    stateful_step_count=20,
+    derandomize=not EXHAUSTIVE,
     deadline=None,
     print_blob=True,
     phases=[phase for phase in hypothesis.Phase if phase is not hypothesis.Phase.explain],  # it takes minutes here
     suppress_health_check=list(hypothesis.HealthCheck),
 )
-TestStepped = pytest.mark.timeout(600)(SteppedMachine.TestCase)  # for the shrinking of a failure
-TestStepped.__doc__ = "Any program of operations comes out as the naive scheduler says, step by step."
+
+
+@pytest.mark.timeout(900)  # for the shrinking of a failure
+@pytest.mark.parametrize("theme", THEMES)
+def test_machine_agrees_with_the_naive_scheduler(theme: str):
+    """Any program that a state machine writes comes out as the naive scheduler says, step by step."""
+    run_state_machine_as_test(machine_for(THEMES[theme]), settings=SETTINGS)
+
+
+# ---------------------------------------------------------------- long ones
+
+
+def disagreement(options: dict[str, Any], program: Sequence[Operation]) -> BaseException | None:
+    """Run a program on both; return where they differ."""
+    agreement = begin(options)
+    try:
+        for operation in program:
+            agreement.do(operation)
+            agreement.look()
+    except Exception as error:
+        return error
+    finally:
+        agreement.close()
+    return None
+
+
+def cut_down(options: dict[str, Any], program: list[Operation]) -> list[Operation]:
+    """Leave out what a failing program does not need to fail."""
+    size = len(program)
+    while size:
+        start, before = 0, len(program)
+        while start < len(program):
+            shorter = program[:start] + program[start + size :]
+            if disagreement(options, shorter) is None:
+                start += size
+            else:
+                program = shorter
+        if len(program) == before:
+            size //= 2
+    return program
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("theme", THEMES)
+def test_long_programs_agree_with_the_naive_scheduler(theme: str):
+    """Long random programs come out as the naive scheduler says, step by step."""
+    rng = support.rng(f"programs:{theme}") if EXHAUSTIVE else random.Random(theme)
+    for _ in range(4_000 if EXHAUSTIVE else 60):
+        options, program = a_program(rng, THEMES[theme], length=60)
+        if disagreement(options, program) is not None:
+            program = cut_down(options, program)
+            print(f"options = {options!r}", "program = [", *[f"    {one!r}," for one in program], "]", sep="\n")
+            error = disagreement(options, program)
+            assert error is not None
+            raise error

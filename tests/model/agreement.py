@@ -7,6 +7,7 @@ from tests.model import naive
 from tests.model.doors import Scheduler as Model
 from tests.model.naive import CANCELLED, DELAYED, FAILED
 from tests.model.subject import Subject
+from tests.model.words import Operation
 from threadsched import DependencyError, Job, JobStatus
 from threadsched.testing import Ran
 
@@ -18,7 +19,22 @@ class Agreement:
         self.model = model
         self.subject = subject
         self.compared = 0  # jobs of the model's history that were compared after their end
-        self.vague = False  # the order in which jobs ended is not said anywhere
+        self.vague = False  # the order in which jobs ended
+
+    def do(self, operation: Operation) -> None:
+        """Tell both; ``settle`` means one of those that were claimed, if there are any."""
+        model = self.model
+        if operation[0] == "settle":
+            claimed = [place for place, job in enumerate(model.jobs) if job.claimed and job.finished_at is None]
+            index = claimed[operation[1] % len(claimed)] if claimed else operation[1]
+            operation = ("settle", index, operation[2])
+        self.subject.perform(operation)
+        model.perform(operation)
+        # Which of the jobs that a shutdown cancels together comes first is said nowhere.
+        self.vague = model.drain == "none"
+
+    def close(self) -> None:
+        self.subject.close()
 
     # ---------------------------------------------------------------- the same words for both
 

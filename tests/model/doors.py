@@ -47,10 +47,10 @@ class Scheduler(Naive):
         return job
 
     def submit(self, spec: Spec) -> Job:
-        if set(spec.work.limits) - set(self.limits):
-            raise Refused("UnknownLimitError")
         if spec.at is not None and spec.delay:
             raise Refused("TypeError")
+        if set(spec.work.limits) - set(self.limits):
+            raise Refused("UnknownLimitError")
         job = self.new_job(spec)
         if self.closed:
             raise Refused("SchedulerClosedError")
@@ -306,7 +306,7 @@ class Scheduler(Naive):
         if self.drain != "all":
             self.give_up()
         counts = [sum(job.status is status for job in self.ended) for status in (DONE, FAILED, CANCELLED)]
-        return (counts[0], counts[1], counts[2], len(self.pending), sorted(self.running, key=lambda job: job.seq))
+        return (counts[0], counts[1], counts[2], len(self.pending), list(self.running))
 
     def give_up(self) -> None:
         """Dependents first, so that they fall by the shutdown and not by their parents."""

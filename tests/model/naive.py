@@ -99,7 +99,7 @@ class Naive:
     def full_limits(self, names: tuple[str, ...]) -> list[str]:
         """Return those that have no room now."""
         full = []
-        for name in sorted(set(names), key=list(LIMITS).index):
+        for name in sorted(set(names)):
             limit = LIMITS[name]
             inside = [job for job in self.running if name in job.work.limits]
             if limit.concurrency is not None and len(inside) >= limit.concurrency:

@@ -1,101 +1,194 @@
-"""Hypothesis strategies for what random programs do."""
+"""Writes random programs, with whatever picks: a random generator, or Hypothesis, which then makes them smaller.
 
+A program that uses everything rarely has two jobs that want the same thing. So there are *themes*: each has much of one
+thing, and a little of the rest.
+"""
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from hypothesis import strategies as st
+from tests.model.words import POLICIES, Again, Operation, Recurrence, Spec, Work
 
-from tests.model.words import LIMITS, POLICIES, Again, Operation, Recurrence, Spec, Work
+# Picks one of several; the first is the plainest.
+Pick = Callable[[Sequence[Any]], Any]
 
-INDEX = st.integers(0, 30)
-ENDS = st.sampled_from(["result", "exception", "cancel"])
-# All are exact in binary, so that sums compare equal whatever their order.
-PAUSES = st.sampled_from([0, 0.25, 0.5, 1.0, 2.0])
-DELAYS = st.sampled_from([0, 0, 0, 0.5, 1.0, 1.0, 3.5])
-PRIORITIES = st.sampled_from([1, 5, 5, 5, 9, -2.5, float("inf"), 10**30])
-MODES = st.sampled_from(["all", "due", "none"])
-ERRORS = st.sampled_from(
-    [("value", 0), ("value", 0), ("hopeless", 0), ("os", 0), ("exit", 0), ("after", 0), ("after", 1.5), ("stop", 0)]
-)
-
-AGAIN = st.one_of(
-    st.just(Again(0)),
-    st.builds(Again, retries=st.integers(0, 3), backoff=PAUSES),
-    st.builds(
-        Again,
-        retries=st.integers(0, 3),
-        backoff=PAUSES,
-        whole=st.just(True),
-        factor=st.sampled_from([2, 1, 0.5]),
-        max_backoff=st.sampled_from([None, None, 0.5, 3.0]),
-        jitter=st.sampled_from([0, 0.5, 1]),
-        only_os_errors=st.booleans(),
-        give_up=st.sampled_from([None, None, "hopeless", "raises"]),
-    ),
-)
+INDICES = range(12)
+# All times are exact in binary, so that sums compare equal whatever their order.
+PAUSES = (0, 0.25, 0.5, 1.0, 2.0)
+PRIORITIES = (5, 5, 5, 1, 9, -2.5, float("inf"), 10**30)
+ERRORS = (
+    ("value", 0), ("value", 0), ("hopeless", 0), ("os", 0), ("exit", 0), ("after", 0), ("after", 1.5), ("stop", 0)
+)  # fmt: skip
+LIMITED = (
+    ("one",), ("one",), ("two",), ("slow",), ("mail",), ("both",), ("one", "mail"), ("slow", "two"), ("none",)
+)  # fmt: skip
+ENDS = ("result", "exception", "cancel")
+ASKED = ("cancel", "cancel future", "request cancel", "claim", "claim", "priority", "priority")
+STEPS = ("pause", "resume", "resume", "run now", "run now", "cancel")
+DRAINS = ("all", "due", "due", "none")
 
 
-def works(does: st.SearchStrategy[Operation | None], *, limits: bool) -> st.SearchStrategy[Work]:
-    known: list[tuple[str, ...]] = [(), (), *[(name,) for name in LIMITS], ("one", "mail"), ("slow", "two")]
-    return st.builds(
-        Work,
-        name=st.sampled_from([None, None, "a name"]),
-        priority=PRIORITIES,
-        again=AGAIN,
-        deadline=st.sampled_from([None, 0, 1.0, 5.0]),
-        limits=st.sampled_from(known if limits else [(), (), (), ("one",)]),
-        context=st.booleans(),
-        fails=st.sampled_from([0, 0, 0, 1, 2, 4]),
-        error=ERRORS,
-        does=does,
+@dataclass(frozen=True)
+class Theme:
+    """How much there is of what: weights, of which 0 means never and 10 means always."""
+
+    retries: int = 3
+    limits: int = 2
+    after: int = 2
+    at: int = 1
+    every: int = 1
+    tasks: int = 2
+    """Tasks that do something to the scheduler."""
+    ids: int = 2
+    full: int = 2
+    """A bound on the pending jobs."""
+    control: int = 2
+    """Pauses, other policies, set clocks."""
+
+
+THEMES = {
+    "a bit of everything": Theme(),
+    "limits": Theme(limits=9, retries=5, after=0, at=0, every=1, full=1),
+    "dependencies": Theme(after=8, limits=1, at=3, every=0, full=1),
+    "recurring": Theme(every=6, limits=1, after=1, at=0, ids=0, control=4),
+    "a full queue": Theme(full=10, every=3, after=3, ids=3, limits=1, at=0),
+    "tasks that act": Theme(tasks=9, every=2, retries=5),
+}
+
+
+def chance(pick: Pick, weight: int) -> bool:
+    return bool(pick((False,) * (10 - weight) + (True,) * weight))
+
+
+def some_again(pick: Pick) -> Again:
+    retries, backoff = pick((1, 2, 3)), pick(PAUSES)
+    if chance(pick, 5):
+        return Again(retries, backoff)
+    return Again(
+        retries,
+        backoff,
+        whole=True,
+        factor=pick((2, 1, 0.5)),
+        max_backoff=pick((None, None, 0.5, 3.0)),
+        jitter=pick((0, 0, 0.5, 1)),
+        only_os_errors=chance(pick, 3),
+        give_up=pick((None, None, None, "hopeless", "raises")),
     )
 
 
-def specs(does: st.SearchStrategy[Operation | None], *, limits: bool) -> st.SearchStrategy[Spec]:
-    parents = st.lists(st.tuples(st.sampled_from(["job", "job", "foreign"]), INDEX), max_size=3).map(tuple)
-    return st.builds(
-        Spec,
-        work=works(does, limits=limits),
-        id=st.sampled_from([None, None, None, "a", "b", "c"]),
-        delay=DELAYS,
-        at=st.sampled_from([None, None, None, None, 0.5, 2.0, 4.0]),
-        after=st.one_of(st.just(()), st.just(()), parents),
-        any_outcome=st.booleans(),
-        watched=st.booleans(),
+def some_work(pick: Pick, theme: Theme, depth: int) -> Work:
+    failing = chance(pick, theme.retries + 1)
+    return Work(
+        name=pick((None, None, "a name")),
+        priority=pick(PRIORITIES),
+        again=some_again(pick) if chance(pick, theme.retries + 2) else Again(0),
+        deadline=pick((None, None, 0, 1.0, 5.0)),
+        limits=pick(LIMITED) if chance(pick, theme.limits) else (),
+        context=chance(pick, 8),
+        fails=pick((1, 1, 2, 4)) if failing else 0,
+        error=pick(ERRORS) if failing else ERRORS[0],
+        does=something(pick, theme, depth) if depth and chance(pick, theme.tasks) else None,
     )
 
 
-def recurrences(does: st.SearchStrategy[Operation | None], *, limits: bool) -> st.SearchStrategy[Recurrence]:
-    return st.builds(
-        Recurrence,
-        work=works(does, limits=limits),
-        seconds=st.sampled_from([0.5, 1, 2]),
-        mode=st.sampled_from(["rate", "rate", "delay"]),
-        missed=st.sampled_from(["coalesce", "skip", "burst"]),
-        start=st.sampled_from([None, None, 0, 0.25, -0.75, 3]),
-        until=st.sampled_from([None, None, 0.25, 3.0, 6.0]),
-        max_runs=st.sampled_from([None, None, 1, 3]),
-        max_failures=st.sampled_from([None, 1, 2]),
-        jitter=st.sampled_from([0, 0, 0.25, 4]),
+def some_spec(pick: Pick, theme: Theme, depth: int = 1) -> Spec:
+    on_wall = chance(pick, theme.at)
+    parents = pick((1, 1, 2, 3)) if chance(pick, theme.after) else 0
+    return Spec(
+        work=some_work(pick, theme, depth),
+        id=pick(("a", "b", "c")) if chance(pick, theme.ids) else None,
+        delay=(1 if chance(pick, 1) else 0) if on_wall else pick((0, 0, 0, 0.5, 1.0, 1.0, 3.5)),
+        at=pick((0.5, 2.0, 4.0, 7.0)) if on_wall else None,
+        after=tuple([(pick(("job", "job", "job", "foreign")), pick(INDICES)) for _ in range(parents)]),
+        any_outcome=bool(parents) and chance(pick, 4),
+        watched=chance(pick, 3),
     )
 
 
-def in_tasks(*, limits: bool, wide: bool = True) -> st.SearchStrategy[Operation | None]:
-    """What a task does beside failing."""
-    inner = specs(st.none(), limits=limits)
-    choices: list[st.SearchStrategy[Any]] = [
-        st.none(),
-        st.none(),
-        st.tuples(st.just("submit"), inner),
-        st.tuples(st.sampled_from(["cancel", "cancel future", "request cancel", "claim"]), INDEX),
-        st.tuples(st.just("priority"), INDEX, PRIORITIES),
-        st.tuples(st.just("end foreign"), INDEX, ENDS),
-        st.tuples(st.just("settle"), INDEX, st.booleans()),
-        st.tuples(st.just("swap"), st.sampled_from(list(POLICIES))),
-    ]
-    if wide:
-        choices += [
-            st.sampled_from([("pause",), ("resume",), ("shutdown", "due"), ("shutdown", "none"), ("shutdown", "all")]),
-            st.tuples(st.just("schedule"), st.sampled_from(["pause", "resume", "run now", "cancel"]), INDEX),
-            st.tuples(st.just("every"), recurrences(st.none(), limits=limits)),
-        ]
-    return st.one_of(choices)
+def some_recurrence(pick: Pick, theme: Theme, depth: int = 1) -> Recurrence:
+    return Recurrence(
+        work=some_work(pick, theme, depth),
+        seconds=pick((1, 0.5, 2)),
+        mode=pick(("rate", "rate", "delay")),
+        missed=pick(("coalesce", "skip", "burst")),
+        start=pick((None, None, 0, 0.25, -0.75, 3)),
+        until=pick((None, None, None, None, 0.25, 3.0, 6.0)),
+        max_runs=pick((None, None, None, 1, 3)),
+        max_failures=pick((None, None, 1, 2)),
+        jitter=pick((0, 0, 0, 0.25, 4)),
+    )
+
+
+def something(pick: Pick, theme: Theme, depth: int) -> Operation:
+    """Return what a task may do as well as anybody outside."""
+    kinds = ["submit"] * 4 + ["ask"] * 4
+    kinds += ["every"] * (theme.every // 2) + ["schedule"] * theme.every + ["foreign"] * (theme.after // 2)
+    kinds += ["swap", "pause", "resume", "shutdown"]
+    return an_operation(pick, theme, pick(kinds), depth - 1)
+
+
+def an_operation(pick: Pick, theme: Theme, kind: str, depth: int = 1) -> Operation:
+    """Return an operation of a kind."""
+    match kind:
+        case "submit":
+            return ("submit", some_spec(pick, theme, depth))
+        case "every":
+            return ("every", some_recurrence(pick, theme, depth))
+        case "ask":
+            what = pick(ASKED)
+            return (what, pick(INDICES), pick(PRIORITIES)) if what == "priority" else (what, pick(INDICES))
+        case "schedule":
+            return ("schedule", pick(STEPS), pick(INDICES))
+        case "foreign":
+            return ("end foreign", pick(INDICES), pick(ENDS)) if chance(pick, 6) else ("foreign",)
+        case "settle":
+            return ("settle", pick(INDICES), chance(pick, 6))
+        case "swap":
+            return ("swap", pick(tuple(POLICIES)))
+        case "pause" | "resume":
+            return (kind,)
+        case "step wall":
+            return ("step wall", pick((2, -3)))
+        case "shutdown":
+            return ("shutdown", pick(DRAINS))
+        case "advance":
+            return ("advance", pick((0.5, 0.25, 1.0, 3.0)))
+        case "drain":
+            return ("drain", pick((0.5, 1.0)), pick((1, 2, 3)))
+        case _:
+            return (kind,)
+
+
+def kinds_for(theme: Theme) -> tuple[str, ...]:
+    """Return what is done from outside, each as often as the theme has it."""
+    kinds = ["tick"] * 10 + ["submit"] * 12 + ["advance"] * 6 + ["drain"] + ["ask"] * 4 + ["settle"] * 2
+    kinds += ["every"] * theme.every + ["schedule"] * theme.every + ["foreign"] * theme.after
+    kinds += ["pause"] * (theme.control // 2) + ["resume"] * theme.control + ["swap"] * theme.control
+    kinds += ["step wall"] * theme.at * 2
+    return tuple(kinds)
+
+
+def a_configuration(pick: Pick, theme: Theme) -> dict[str, Any]:
+    """Return the arguments of a scheduler."""
+    on_full = pick(("reject", "drop_oldest", "drop_lowest", "caller_runs"))
+    return {
+        "policy": pick(tuple(POLICIES)),
+        "workers": pick((1, 2, 3)),
+        "history": pick((1000, 1000, 0, 2)),
+        "max_pending": pick((1, 2, 3, 4, 5)) if chance(pick, theme.full) else None,
+        "on_full": on_full,
+        "queue": "indexed" if on_full == "drop_lowest" else pick(("lazy", "indexed")),
+        "draw": pick((0.0, 0.25, 0.75)),
+    }
+
+
+def a_program(rng: random.Random, theme: Theme, length: int) -> tuple[dict[str, Any], list[Operation]]:
+    """Return a configuration and operations; some programs end with a shutdown."""
+    configuration = a_configuration(rng.choice, theme)
+    kinds = kinds_for(theme)
+    operations = [an_operation(rng.choice, theme, rng.choice(kinds)) for _ in range(length)]
+    if rng.random() < 0.3:
+        operations += [("shutdown", rng.choice(DRAINS)), *[("tick",), ("advance", 0.5)] * 4]
+    return configuration, operations
