@@ -432,7 +432,7 @@ class Series(Armable):
 
 
 def is_held(job: Job[Any]) -> bool:
-    """Say whether a job is a run that waits because its schedule is paused."""
+    """Say whether a job is a run that a pause of its schedule keeps from starting."""
     attached = job._attached
     return attached is not None and any(type(rule) is Run and rule.paused for rule in attached.rules)
 

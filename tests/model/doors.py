@@ -205,6 +205,7 @@ class Scheduler(Naive):
         if job.status is not PENDING:
             return False
         job.priority = priority
+        job.lined_up = False  # it competes anew
         return True
 
     def do_claim(self, index: int) -> Any:

@@ -130,13 +130,11 @@ class Naive:
         time: list[tuple[str, float | None]] = []
         if job.run_at > self.now and job.place is not READY:
             time = [("retry" if job.attempts else "delayed", job.run_at)]
-        paused: list[tuple[str, float | None]] = [("paused", None)] if self.paused else []
+        paused: list[tuple[str, float | None]] = [("paused", None)] * (self.paused + self.is_paused(job))
         parents: list[tuple[str, float | None]] = [("parent", None)] if job.parents else []
         limits: list[tuple[str, float | None]] = []
         if job.place is READY:
             limits = [("limit", self.room_at(name)) for name in self.full_limits(job.work.limits)]
-        if self.is_paused(job) and (job.place is HELD or job.lined_up):
-            return [*paused, ("paused", None)]
         return paused + time + parents + limits or [("queued", None)]
 
     # ---------------------------------------------------------------- a tick
