@@ -28,7 +28,9 @@ class JobOptions(TypedDict, total=False):
     retries: int
     backoff: Seconds
     retry: Retry | None
-    deadline: Seconds | None
+    timeout: Seconds | None
+    expires: Seconds | datetime | None
+    deadline: Seconds | datetime | None
     submit_timeout: Seconds | None
     context: bool
     after: Future[Any] | Iterable[Future[Any]] | None
@@ -50,6 +52,24 @@ class ScheduleOptions(JobOptions, total=False):
 
 
 DEFAULTS: Options = None  # type: ignore[assignment]  # made below, and asked for by the first of them
+
+
+class When:
+    """A point in time as it was given: ``seconds`` from now, or since 1970 where ``wall`` is true."""
+
+    __slots__ = ("seconds", "wall")
+
+    def __init__(self, seconds: float, *, wall: bool) -> None:
+        self.seconds = seconds
+        self.wall = wall
+
+    def on_clock(self, now: float, offset: float) -> float:
+        """Return it as a reading of the scheduler's clock, which the wall clock is ``offset`` ahead of."""
+        return round(self.seconds - offset, 6) if self.wall else now + self.seconds
+
+    def on_wall(self, now: float, offset: float) -> float:
+        """Return it in seconds since 1970."""
+        return self.seconds if self.wall else now + offset + self.seconds
 
 
 class At:
@@ -74,13 +94,16 @@ class Options:
         "context",
         "deadline",
         "delay",
+        "expires",
         "id",
         "lasting",
         "limits",
         "name",
         "priority",
         "retry",
+        "special",
         "submit_timeout",
+        "timeout",
         "timing",
     )
 
@@ -95,6 +118,8 @@ class Options:
         retries: object = _UNSET,
         backoff: object = _UNSET,
         retry: object = None,
+        timeout: object = None,
+        expires: object = None,
         deadline: object = None,
         submit_timeout: object = None,
         context: object = True,
@@ -107,7 +132,9 @@ class Options:
         self.delay = 0.0 if delay is _UNSET else _numbers.seconds("delay", delay)
         self.priority = _numbers.real("priority", priority)
         self.context = _numbers.flag("context", context)
-        self.deadline = None if deadline is None else _numbers.seconds("deadline", deadline)
+        self.timeout = None if timeout is None else _numbers.seconds("timeout", timeout, zero=False)
+        self.expires = _checked_when("expires", expires)
+        self.deadline = _checked_when("deadline", deadline)
         self.submit_timeout = None if submit_timeout is None else _numbers.seconds("submit_timeout", submit_timeout)
         self.retry = _checked_retry(retries, backoff, retry)
         self.after: tuple[Future[Any], ...] = ()
@@ -130,6 +157,17 @@ class Options:
                 self.lasting = copy.copy(self)  # a job must not keep its parents, nor must its record
                 self.lasting.lasting = self.lasting
             self.after = parents
+        # One test a submission for all that few jobs have: parents, limits, a timing, or times of their own.
+        times = (self.timing, self.timeout, self.expires, self.deadline)
+        self.special = bool(parents or self.limits or any(one is not None for one in times))
+
+
+def _checked_when(name: str, value: object) -> When | None:
+    if value is None:
+        return None
+    if isinstance(value, datetime):
+        return When(_numbers.moment(name, value), wall=True)
+    return When(_numbers.seconds(name, value), wall=False)
 
 
 def _checked_names(limits: object) -> tuple[str, ...]:

@@ -27,6 +27,8 @@ TURN = 0.01
 class Waiting(Shared):
     """The room of those who sleep."""
 
+    __slots__ = ()
+
     def wait_for_end(self, job: Job[Any], timeout: float | None) -> bool:
         """Sleep until the job has ended; False if ``timeout`` real seconds passed first."""
         token = make_token()
@@ -104,7 +106,7 @@ class Waiting(Shared):
         token = make_token()
         with self.lock:
             self.exit_waiters.append(token)
-            if not self.launched:
+            if self._left_locked():
                 return self._forget(token, self.exit_waiters)
         return self._wait_on(token, self.exit_waiters, timeout)
 
@@ -116,7 +118,7 @@ class Waiting(Shared):
         """
         token = make_token()
         with self.lock:
-            asleep = len(self.idle) + len(self.watch) + len(self.sleepers)
+            asleep = len(self.idle) + len(self.watch) + self._sleepers_locked()
             at_work = sum(worker.job is not None for worker in self.workers.values())
             if not len(self.core.ready) or asleep + at_work >= len(self.launched):
                 return
@@ -152,8 +154,8 @@ class Waiting(Shared):
                 with self.lock:
                     attached = job._attach()
                     attached.sleeper = token
-                    self.sleepers[token] = until
-                    if attached.stop:
+                    self.sleepers[token] = (until, worker)
+                    if attached.stop or self.is_overrun_here(job):
                         return False
                 # Read after the registration, as in sleep_as_watch.
                 left = until - self.read_clock()
@@ -166,22 +168,35 @@ class Waiting(Shared):
             finally:
                 with self.lock:
                     self.sleepers.pop(token, None)
-                    job._attach().sleeper = None
+                    attached = job._attach()
+                    if attached.sleeper is token:  # else it is that of another attempt
+                        attached.sleeper = None
         return False
 
     def _quiescent_locked(self, now: float) -> bool:
         """Whether every worker sleeps and nothing is due at ``now``."""
-        asleep = len(self.idle) + len(self.watch) + len(self.sleepers)
+        asleep = len(self.idle) + len(self.watch) + self._sleepers_locked()
         asleep += self._helpers_asleep_locked() if self.helpers else 0
-        due = self.core.next_due()
+        asleep += sum(worker.stuck and worker.parked is None for worker in self.workers.values())
+        due = self._next_due_locked()
         free = self.idle or self.watch  # else nobody is there who could take what is ready
         return (
             asleep >= len(self.launched)
             and (self.core.halted or not free or not len(self.core.ready))
             and (due is None or due > now)
             and not self.core.outbox
-            and all(until > now for until in self.sleepers.values())
+            and not self.tellers
+            and all(until > now for until, _ in self.sleepers.values())
         )
+
+    def _sleepers_locked(self) -> int:
+        """Count the workers in ``job.sleep()``; a thread that was written off, or a submitter's own, is none."""
+        return sum(self.workers.get(worker.number) is worker for _, worker in self.sleepers.values())
+
+    def _next_due_locked(self) -> float | None:
+        """Return when the next job or time limit is due."""
+        due, limit = self.core.next_due(), self.core.time_limits.due()
+        return limit if due is None or (limit is not None and limit < due) else due
 
     def _helpers_asleep_locked(self) -> int:
         """Count the workers that wait inside a task: those whose thread sleeps, or whose coroutines all await jobs."""
@@ -198,8 +213,8 @@ class Waiting(Shared):
     def next_due(self) -> float | None:
         """Return when the next job is due or the next ``job.sleep()`` over (for a virtual clock)."""
         with self.lock:
-            times = list(self.sleepers.values())
-            due = self.core.next_due()
+            times = [until for until, _ in self.sleepers.values()]
+            due = self._next_due_locked()
         if due is not None:
             times.append(due)
         return min(times, default=None)
@@ -210,10 +225,13 @@ class Waiting(Shared):
         with self.lock:
             if self.core.next_due() is not None:
                 self._new_head_locked()
+            limit = self.core.time_limits.due()
+            if limit is not None and limit <= now:
+                self.core.time_limits.ring()
             for bell in list(self.helpers.values()):
                 if bell.due is not None and bell.due <= now:
                     bell.release()
-            for token, until in list(self.sleepers.items()):
+            for token, (until, _) in list(self.sleepers.items()):
                 if until <= now and self.sleepers.pop(token, None) is not None:
                     token.release()
 

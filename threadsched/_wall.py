@@ -41,8 +41,6 @@ DIGITS = 6
 class WallWatch(Armable):
     """Follows the wall clock for one scheduler. Also a rule of the jobs with ``at``: it is told when they start."""
 
-    until_home = False
-
     def __init__(self, clock: object) -> None:
         # Set once.
         self._wall: Any = getattr(clock, "wall", None) or time.time
