@@ -3,7 +3,9 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from threadsched import JobStatus, Limit, OldestDuePolicy, Scheduler
+import pytest
+
+from threadsched import DuplicateJobError, JobStatus, Limit, OldestDuePolicy, Scheduler
 from threadsched.testing import FakeClock, StepScheduler
 
 NOON = datetime(2026, 6, 1, 12, 0, tzinfo=UTC)
@@ -137,3 +139,17 @@ def test_repair_does_not_let_go_a_run_that_a_pause_holds():
     schedule.resume()
     s.tick()
     assert job.status is JobStatus.DONE
+
+
+# ---------------------------------------------------------------- the door
+
+
+def test_duplicate_with_an_open_parent_is_refused_as_any_other():
+    """A submission that is refused for its id leaves no trace with its open parents."""
+    s = StepScheduler()
+    parent = s.options(id="a", delay=1).submit(int)
+    with pytest.raises(DuplicateJobError):
+        s.options(id="a", after=parent).submit(int)
+    assert s.cancel("a")
+    assert s.stats().submitted == 1
+    s.check()

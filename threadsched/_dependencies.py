@@ -335,7 +335,7 @@ def attach(runtime: Runtime, job: Job[Any], options: Options) -> None:
 def detach(job: Job[Any]) -> None:
     """Take a job whose submission was broken off from the lists of its parents. Lock held."""
     rule = parents_of(job)
-    if rule is not None:
+    if rule is not None and hasattr(job, "_seq"):  # else it was refused before it had a number, and is on no list
         rule.forget(job)
 
 

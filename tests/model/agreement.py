@@ -175,4 +175,4 @@ class Agreement:
         assert (stats.lost_workers, stats.replaced_workers) == (0, 0)
         for name, info in self.subject.scheduler.limits.items():
             assert info.in_use == sum(name in job.work.limits for job in model.running)
-            assert info.next_room_at == model.room_at(name)
+            assert info.next_room_at == model.room_at(name, model.now)

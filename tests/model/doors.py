@@ -89,7 +89,8 @@ class Scheduler(Naive):
             submitted_at=now,
             run_at=now + spec.delay if spec.at is None else max(now, round(spec.at - self.offset, 6)),
             priority=work.priority,
-            deadline=None if work.deadline is None else now + work.deadline,
+            deadline=self.instant(work, work.deadline),
+            expires=self.instant(work, work.expires),
             sees=self.seen_here() if work.context else None,
             at=spec.at,
             any_outcome=spec.any_outcome,
@@ -134,7 +135,8 @@ class Scheduler(Naive):
             submitted_at=now,
             run_at=due,
             priority=work.priority,
-            deadline=None if work.deadline is None else now + work.deadline,
+            deadline=self.instant(work, work.deadline),
+            expires=self.instant(work, work.expires),
             sees=schedule.sees,
             run=run,
         )
@@ -155,11 +157,11 @@ class Scheduler(Naive):
         fell = any(self.has_ended(parent) and not self.ended_well(parent) for parent in job.parents)
         if self.halted or job.run_at > self.now or waits or (fell and not job.any_outcome):
             raise Refused("QueueFullError")
-        if self.full_limits(job.work.limits):
+        if self.has_expired(job) or self.full_limits(job.work.limits, self.now):
             raise Refused("QueueFullError")
         self.numbers += 1
         job.seq = self.numbers
-        self.start(job, -1)
+        self.start(job, -1, self.now)
         self.attempt(job)
 
     def drop_one_for(self, newcomer: Job) -> bool:
@@ -212,9 +214,11 @@ class Scheduler(Naive):
         job = self.pick(index)
         if job is None:
             return None
-        if job.status is not PENDING or self.is_paused(job) or self.full_limits(job.work.limits):
+        if job.status is not PENDING or self.is_paused(job) or self.has_expired(job):
             return False
-        self.start(job, None)
+        if self.full_limits(job.work.limits, self.now):
+            return False
+        self.start(job, None, self.now)
         job.claimed = True
         return True
 

@@ -16,6 +16,17 @@ DELAYED, READY, HELD = "delayed", "ready", "held"
 DIGITS = 6
 
 
+# What an attempt fails with.
+ERRORS = {
+    "value": "ValueError",
+    "hopeless": "ValueError",
+    "os": "OSError",
+    "exit": "SystemExit",
+    "after": "RetryAfter",
+    "timeout": "JobTimeoutError",
+}
+
+
 @dataclasses.dataclass(eq=False)
 class Foreign:
     """A future that is no job."""
@@ -34,6 +45,7 @@ class Job:
     run_at: float
     priority: float
     deadline: float | None
+    expires: float | None
     sees: str | None  # the value of the context variable
     at: float | None = None
     any_outcome: bool = False
@@ -96,25 +108,25 @@ class Naive:
     def rank(self, job: Job) -> Any:
         return POLICIES[self.policy][1](job), job.seq
 
-    def full_limits(self, names: tuple[str, ...]) -> list[str]:
-        """Return those that have no room now."""
+    def full_limits(self, names: tuple[str, ...], now: float) -> list[str]:
+        """Return those that have no room at an instant."""
         full = []
         for name in sorted(set(names)):
             limit = LIMITS[name]
             inside = [job for job in self.running if name in job.work.limits]
             if limit.concurrency is not None and len(inside) >= limit.concurrency:
                 full.append(name)
-            elif self.room_at(name) is not None:
+            elif self.room_at(name, now) is not None:
                 full.append(name)
         return full
 
-    def room_at(self, name: str) -> float | None:
-        """Return from when a rate allows the next start; None if it does."""
+    def room_at(self, name: str, now: float) -> float | None:
+        """Return from when a rate allows the next start; None if it does at this instant."""
         rate, per = LIMITS[name].rate, LIMITS[name].per
         if rate is None or len(self.starts[name]) < rate:
             return None
         at = self.starts[name][-rate] + per
-        return at if at > self.now else None
+        return at if at > now else None
 
     def is_paused(self, job: Job) -> bool:
         """Say whether the job is a planned run of a schedule that is paused."""
@@ -134,8 +146,10 @@ class Naive:
         parents: list[tuple[str, float | None]] = [("parent", None)] if job.parents else []
         limits: list[tuple[str, float | None]] = []
         if job.place is READY:
-            limits = [("limit", self.room_at(name)) for name in self.full_limits(job.work.limits)]
-        return paused + time + parents + limits or [("queued", None)]
+            full = self.full_limits(job.work.limits, self.now)
+            limits = [("limit", self.room_at(name, self.now)) for name in full]
+        expires = [("expires", job.expires)] if job.expires is not None and not job.attempts else []
+        return (paused + time + parents + limits or [("queued", None)]) + expires
 
     # ---------------------------------------------------------------- a tick
 
@@ -143,26 +157,38 @@ class Naive:
         """Promote what is due, once; offer the ready jobs to the slots; return (slot, job, status) of what ran."""
         if any(job.at is not None and not job.attempts for job in self.pending):
             self.look_at_wall()
+        now = self.now  # for the whole tick: as if what it starts ran side by side
         self.ring()
+        self.expire()
         for job in self.pending:
-            if job.place is DELAYED and not job.parents and job.run_at <= self.now:
+            if job.place is DELAYED and not job.parents and job.run_at <= now:
                 job.place = READY
         ran = []
         for slot in range(self.workers):
-            job = self.choose()
+            job = self.choose(now)
             if job is None:
                 break
-            self.start(job, slot)
+            self.start(job, slot, now)
             self.attempt(job)
             ran.append((slot, job, job.status))
         return ran
 
-    def choose(self) -> Job | None:
+    def expire(self) -> None:
+        """Cancel what was not started in time."""
+        while due := [job for job in self.pending if self.has_expired(job)]:
+            for job in sorted(due, key=lambda job: (job.expires, job.seq)):
+                self.end(job, CANCELLED, "JobExpiredError")
+            self.drain_outbox()
+
+    def has_expired(self, job: Job) -> bool:
+        return job.expires is not None and not job.attempts and job.expires <= self.now
+
+    def choose(self, now: float) -> Job | None:
         """Return the first job that may start."""
         if self.halted:
             return None
         for job in sorted([job for job in self.pending if job.place is READY], key=self.rank):
-            full = bool(self.full_limits(job.work.limits))
+            full = bool(self.full_limits(job.work.limits, now))
             if self.is_paused(job):
                 if not (job.lined_up and full):
                     job.place = HELD
@@ -172,20 +198,20 @@ class Naive:
                 return job
         return None
 
-    def start(self, job: Job, slot: int | None) -> None:
+    def start(self, job: Job, slot: int | None, now: float) -> None:
         if job in self.pending:
             self.pending.remove(job)
         self.running.append(job)
         job.status = RUNNING
         job.attempts += 1
-        job.started_at = self.now
+        job.started_at = now
         job.slot = slot
         job.parents = []
         job.place, job.lined_up = DELAYED, False
         for name in set(job.work.limits):
-            self.starts[name].append(self.now)
+            self.starts[name].append(max([now, *self.starts[name][-1:]]))  # the window is not shortened
         if job.run is not None and job.run.began is None:
-            job.run.began = self.now
+            job.run.began = now
 
     def attempt(self, job: Job) -> None:
         """Run the task of a job that was started, and settle it."""
@@ -195,21 +221,26 @@ class Naive:
             self.inside.append(job)
             self.perform(work.does)
             self.inside.pop()
-        if job.attempts > work.fails:
+        self.now += work.takes
+        self.wall += work.takes
+        kind = "well" if job.attempts > work.fails else work.error[0]
+        if kind == "stop":
+            job.stop = job.no_retry = True
+        assert job.started_at is not None
+        if work.timeout is not None and self.now >= job.started_at + work.timeout:
+            kind = "timeout"  # whatever it brought
+        if kind == "well":
             self.end(job, DONE)
-        elif work.error[0] == "stop":
-            job.stop = True
+        elif kind == "stop":
             self.end(job, CANCELLED)
         else:
-            self.failed(job)
+            self.failed(job, kind)
         self.drain_outbox()
 
-    def failed(self, job: Job) -> None:
-        """Decide what follows an attempt that raised."""
-        kind = job.work.error[0]
-        names = {"value": "ValueError", "hopeless": "ValueError", "os": "OSError", "exit": "SystemExit"}
-        job.error = names.get(kind, "RetryAfter")
-        pause = self.pause_after(job)
+    def failed(self, job: Job, kind: str) -> None:
+        """Decide what follows an attempt that failed."""
+        job.error = ERRORS[kind]
+        pause = self.pause_after(job, kind)
         if pause is None or job.no_retry or self.drain != "all":
             job.notes += job.attempts - 1
             self.end(job, FAILED)
@@ -220,15 +251,15 @@ class Naive:
         job.status = PENDING
         job.run_at = self.now + pause
 
-    def pause_after(self, job: Job) -> float | None:
+    def pause_after(self, job: Job, kind: str) -> float | None:
         """Return the pause before the next attempt, or None."""
-        again, (kind, asked) = job.work.again, job.work.error
+        again, asked = job.work.again, job.work.error[1]
         if job.attempts > again.retries or kind == "exit":
             return None
         if kind == "after":
             return asked
         if again.whole:
-            if again.only_os_errors and kind != "os":
+            if again.only_os_errors and kind not in ("os", "timeout"):  # a TimeoutError is an OSError
                 return None
             if again.give_up == "raises":
                 job.notes += 1  # it says that the decision failed
@@ -310,10 +341,18 @@ class Naive:
         times = [job.run_at for job in self.pending if job.place is DELAYED and not job.parents]
         times += [schedule.armed[0] for schedule in self.schedules if schedule.armed is not None]
         held = {name for job in self.pending if job.place is READY for name in job.work.limits}
-        times += [at for name in held if (at := self.room_at(name)) is not None]
+        times += [at for name in held if (at := self.room_at(name, self.now)) is not None]
+        times += [job.expires for job in self.pending if job.expires is not None and not job.attempts]
         return min((at for at in times if at > self.now), default=None)
 
     # ---------------------------------------------------------------- the wall clock
+
+    def instant(self, work: Work, seconds: float | None) -> float | None:
+        """Return a ``deadline`` or ``expires`` of somebody who submits now, on the scheduler's clock."""
+        if seconds is None or not work.dated:
+            return None if seconds is None else self.now + seconds
+        self.look_at_wall()
+        return round(seconds - self.offset, DIGITS)
 
     def look_at_wall(self) -> None:
         """Time anew what is planned on the wall clock and waits for its time, if that clock was set."""

@@ -46,6 +46,8 @@ class Theme:
     """A bound on the pending jobs."""
     control: int = 2
     """Pauses, other policies, set clocks."""
+    time: int = 2
+    """Tasks that take their time, timeouts, and jobs that expire."""
 
 
 THEMES = {
@@ -55,6 +57,7 @@ THEMES = {
     "recurring": Theme(every=6, limits=1, after=1, at=0, ids=0, control=4),
     "a full queue": Theme(full=10, every=3, after=3, ids=3, limits=1, at=0),
     "tasks that act": Theme(tasks=9, every=2, retries=5),
+    "time": Theme(time=7, retries=5, every=2, full=1, at=2),
 }
 
 
@@ -85,8 +88,12 @@ def some_work(pick: Pick, theme: Theme, depth: int) -> Work:
         priority=pick(PRIORITIES),
         again=some_again(pick) if chance(pick, theme.retries + 2) else Again(0),
         deadline=pick((None, None, 0, 1.0, 5.0)),
+        expires=pick((0, 0.5, 1.0, 2.0, 5.0)) if chance(pick, theme.time) else None,
+        dated=chance(pick, theme.at),
+        timeout=pick((0.5, 1.0, 2.5)) if chance(pick, theme.time) else None,
         limits=pick(LIMITED) if chance(pick, theme.limits) else (),
         context=chance(pick, 8),
+        takes=pick((0.25, 0.5, 1.0, 4.0)) if chance(pick, theme.time) else 0,
         fails=pick((1, 1, 2, 4)) if failing else 0,
         error=pick(ERRORS) if failing else ERRORS[0],
         does=something(pick, theme, depth) if depth and chance(pick, theme.tasks) else None,

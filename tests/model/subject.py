@@ -1,12 +1,15 @@
 """The product, told the same words as the naive scheduler, and looked at in the same way."""
 
+import contextlib
 import contextvars
 import datetime
+from collections.abc import Iterator
 from concurrent.futures import Future
 from typing import Any
 
 from tests.model.words import MIDNIGHT, POLICIES, SCHEDULES, Operation, Recurrence, Spec, Work
-from threadsched import Job, RetryAfter, Schedule, Scheduler, _retry, _series, current_job
+from threadsched import Job, RetryAfter, Schedule, Scheduler, _retry, _scheduler, _series, _stepped, current_job
+from threadsched._runtime import Runtime
 from threadsched.testing import FakeClock, StepScheduler
 
 seen: contextvars.ContextVar[str | None] = contextvars.ContextVar("seen", default=None)
@@ -38,33 +41,43 @@ class Dice:
         _retry.random, _series.random = self.before
 
 
+class Watched(Runtime):
+    """Notes each job that a schedule submits; nobody else sees one that is cancelled at once."""
+
+    subject: Any = None
+
+    def submit(self, fn: Any, args: Any, kwargs: Any, options: Any, *rest: Any) -> Job[Any]:
+        job = super().submit(fn, args, kwargs, options, *rest)
+        if isinstance(options.timing, _series.Run):
+            self.subject.jobs.append(job)
+            self.subject.journal.append(("run", fn.number, job))
+        return job
+
+
+@contextlib.contextmanager
+def watching(subject: Any) -> Iterator[None]:
+    """Have a scheduler made with a runtime that is watched."""
+    before = _stepped.Runtime, _scheduler.Runtime
+    _stepped.Runtime = _scheduler.Runtime = type("Watched", (Watched,), {"subject": subject})  # type: ignore[misc]
+    try:
+        yield
+    finally:
+        _stepped.Runtime, _scheduler.Runtime = before  # type: ignore[misc]
+
+
 class Subject:
     """A scheduler on a fake clock, and a journal of what happens in it."""
 
     def __init__(self, kind: type[Any], draw: float = 0.0, policy: str = "priority", **options: Any) -> None:
         self.clock = FakeClock(wall=MIDNIGHT)
         self.dice = Dice(draw)
-        self.scheduler: Scheduler | StepScheduler = kind(clock=self.clock, policy=POLICIES[policy][0](), **options)
         self.jobs: list[Job[Any]] = []
         self.schedules: list[Schedule] = []
         self.futures: list[Future[Any]] = []
         self.journal: list[Any] = []
         self.told: list[Any] = []
-        self.watch_runs()
-
-    def watch_runs(self) -> None:
-        """Note each job that a schedule submits; nobody else sees one that is cancelled at once."""
-        runtime = self.scheduler._runtime
-        submit = runtime.submit
-
-        def spy(fn: Any, args: Any, kwargs: Any, options: Any, *rest: Any) -> Job[Any]:
-            job = submit(fn, args, kwargs, options, *rest)
-            if isinstance(options.timing, _series.Run):
-                self.jobs.append(job)
-                self.journal.append(("run", fn.number, job))
-            return job
-
-        runtime.submit = spy  # type: ignore[method-assign]
+        with watching(self):
+            self.scheduler: Scheduler | StepScheduler = kind(clock=self.clock, policy=POLICIES[policy][0](), **options)
 
     def close(self) -> None:
         """Put back what was replaced, and look at all failures, so that none is logged as unseen."""
@@ -95,6 +108,7 @@ class Subject:
             seen.set("a task")
             if work.does is not None:
                 self.perform(work.does)
+            self.clock.jump(work.takes)
             if job.attempts <= work.fails:
                 self.fail(job, *work.error)
 

@@ -120,8 +120,14 @@ class Work(Brief):
     priority: float = 5
     again: Again = Again(0)
     deadline: float | None = None
+    expires: float | None = None
+    dated: bool = False
+    """The two above are seconds after ``MIDNIGHT``, on the wall clock, and not from the submission."""
+    timeout: float | None = None
     limits: tuple[str, ...] = ()
     context: bool = True
+    takes: float = 0
+    """Seconds of the clock that each attempt takes."""
     fails: int = 0
     """So many of the first attempts raise."""
     error: tuple[str, float] = ("value", 0)
@@ -133,11 +139,16 @@ class Work(Brief):
         return {
             "name": self.name,
             "priority": self.priority,
-            "deadline": self.deadline,
+            "deadline": self.when(self.deadline),
+            "expires": self.when(self.expires),
+            "timeout": self.timeout,
             "limits": self.limits,
             "context": self.context,
             **self.again.options(),
         }
+
+    def when(self, seconds: float | None) -> Any:
+        return MIDNIGHT + datetime.timedelta(seconds=seconds) if self.dated and seconds is not None else seconds
 
 
 @dataclass(frozen=True, repr=False)
