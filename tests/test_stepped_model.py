@@ -32,7 +32,15 @@ pytest.register_assert_rewrite("tests.model.agreement")
 
 from tests.model.agreement import Agreement  # noqa: E402
 from tests.model.doors import Scheduler as Model  # noqa: E402
-from tests.model.programs import THEMES, Theme, a_configuration, a_program, an_operation, kinds_for  # noqa: E402
+from tests.model.programs import (  # noqa: E402
+    THEMES,
+    Theme,
+    a_configuration,
+    a_program,
+    an_operation,
+    cut_down,
+    kinds_for,
+)
 from tests.model.subject import Subject  # noqa: E402
 from tests.model.words import LIMITS, Operation  # noqa: E402
 from threadsched.testing import StepScheduler  # noqa: E402
@@ -130,7 +138,7 @@ def test_machine_agrees_with_the_naive_scheduler(theme: str):
 # ---------------------------------------------------------------- long ones
 
 
-def disagreement(options: dict[str, Any], program: Sequence[Operation]) -> BaseException | None:
+def disagreement(options: dict[str, Any], program: Sequence[Operation]) -> Exception | None:
     """Run a program on both; return where they differ."""
     agreement = begin(options)
     try:
@@ -144,22 +152,6 @@ def disagreement(options: dict[str, Any], program: Sequence[Operation]) -> BaseE
     return None
 
 
-def cut_down(options: dict[str, Any], program: list[Operation]) -> list[Operation]:
-    """Leave out what a failing program does not need to fail."""
-    size = len(program)
-    while size:
-        start, before = 0, len(program)
-        while start < len(program):
-            shorter = program[:start] + program[start + size :]
-            if disagreement(options, shorter) is None:
-                start += size
-            else:
-                program = shorter
-        if len(program) == before:
-            size //= 2
-    return program
-
-
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("theme", THEMES)
 def test_long_programs_agree_with_the_naive_scheduler(theme: str):
@@ -168,7 +160,7 @@ def test_long_programs_agree_with_the_naive_scheduler(theme: str):
     for _ in range(4_000 if EXHAUSTIVE else 60):
         options, program = a_program(rng, THEMES[theme], length=60)
         if disagreement(options, program) is not None:
-            program = cut_down(options, program)
+            program = cut_down(program, lambda shorter: disagreement(options, shorter) is not None)
             print(f"options = {options!r}", "program = [", *[f"    {one!r}," for one in program], "]", sep="\n")
             error = disagreement(options, program)
             assert error is not None

@@ -22,11 +22,10 @@ class Scheduler(Naive):
         self.on_full = on_full
 
     def perform(self, operation: Operation) -> Any:
-        """Do what an operation says, and note what came of it."""
+        """Do what an operation says; return what came of it, or the name of the error."""
         what, *arguments = operation
         result = getattr(self, "do_" + what.replace(" ", "_"))(*arguments)
         self.drain_outbox()
-        self.journal.append((what, result))
         return result
 
     def pick(self, index: int) -> Job | None:
@@ -117,7 +116,11 @@ class Scheduler(Naive):
         job.parents = [parent for parent in job.parents if not self.has_ended(parent)]
         if bad and not job.any_outcome:
             self.doom(job, bad[0])
+        self.place(job)
         self.drain_outbox()
+
+    def place(self, job: Job) -> None:
+        """Choose where a newcomer waits for its time; in the stepped scheduler for the next promotion."""
 
     def has_ended(self, parent: Any) -> bool:
         return parent.ended is not None if isinstance(parent, Foreign) else parent.finished_at is not None
@@ -146,6 +149,7 @@ class Scheduler(Naive):
         self.numbers += 1
         job.seq = self.numbers
         self.pending.append(job)
+        self.place(job)
         self.jobs.append(job)
         self.journal.append(("run", self.schedules.index(schedule), job))
 
@@ -359,3 +363,29 @@ class Scheduler(Naive):
         self.wall += seconds
 
 
+class Threaded(Scheduler):
+    """A scheduler with one worker on a clock that is moved by hand: whenever it stands, all that is due is run."""
+
+    def place(self, job: Job) -> None:
+        if job.run_at <= self.now and not job.parents:
+            job.place = READY
+
+    def do_advance(self, seconds: float) -> None:
+        """Stop at each instant at which something may happen."""
+        target = self.now + seconds
+        self.settle()
+        while self.now < target:
+            due = self.next_due()
+            at = target if due is None else min(due, target)
+            self.wall += at - self.now
+            self.now = at
+            self.settle()
+
+    def settle(self) -> None:
+        while self.tick():
+            continue
+
+    def do_step_wall(self, seconds: float) -> None:
+        self.wall += seconds
+        if any(job.at is not None and not job.attempts for job in self.pending):
+            self.look_at_wall()

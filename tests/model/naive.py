@@ -219,7 +219,7 @@ class Naive:
         self.journal.append(("start", job, job.attempts, self.now, job.sees))
         if work.does is not None:
             self.inside.append(job)
-            self.perform(work.does)
+            self.journal.append((work.does[0], self.perform(work.does)))
             self.inside.pop()
         self.now += work.takes
         self.wall += work.takes

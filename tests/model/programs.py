@@ -4,6 +4,7 @@ A program that uses everything rarely has two jobs that want the same thing. So 
 thing, and a little of the rest.
 """
 
+import dataclasses
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -187,8 +188,24 @@ def a_configuration(pick: Pick, theme: Theme) -> dict[str, Any]:
         "max_pending": pick((1, 2, 3, 4, 5)) if chance(pick, theme.full) else None,
         "on_full": on_full,
         "queue": "indexed" if on_full == "drop_lowest" else pick(("lazy", "indexed")),
-        "draw": pick((0.0, 0.25, 0.75)),
+        "draw": pick((0.125, 0.25, 0.75)),
     }
+
+
+def cut_down(program: list[Operation], fails: Callable[[list[Operation]], bool]) -> list[Operation]:
+    """Leave out what a failing program does not need to fail."""
+    size = len(program)
+    while size:
+        start, before = 0, len(program)
+        while start < len(program):
+            shorter = program[:start] + program[start + size :]
+            if fails(shorter):
+                program = shorter
+            else:
+                start += size
+        if len(program) == before:
+            size //= 2
+    return program
 
 
 def a_program(rng: random.Random, theme: Theme, length: int) -> tuple[dict[str, Any], list[Operation]]:
@@ -199,3 +216,26 @@ def a_program(rng: random.Random, theme: Theme, length: int) -> tuple[dict[str, 
     if rng.random() < 0.3:
         operations += [("shutdown", rng.choice(DRAINS)), *[("tick",), ("advance", 0.5)] * 4]
     return configuration, operations
+
+
+# A thread that keeps the time, or a task that takes some, would come into the worker's way by chance.
+THREADED_THEMES = {
+    name: dataclasses.replace(theme, time=0, control=2) for name, theme in THEMES.items() if name != "time"
+}
+
+
+def a_threaded_program(
+    rng: random.Random, theme: Theme, phases: int
+) -> tuple[dict[str, Any], list[Operation]]:
+    """Return a configuration and operations: in each phase some are asked for during a pause, then time goes on."""
+    configuration = a_configuration(rng.choice, theme) | {"workers": 1}
+    unwanted = ("tick", "drain", "advance", "pause", "resume")
+    kinds = [kind for kind in kinds_for(theme) if kind not in unwanted] + ["clear"]
+    program: list[Operation] = []
+    for _ in range(phases):
+        program.append(("pause",))
+        program += [an_operation(rng.choice, theme, rng.choice(kinds)) for _ in range(rng.randrange(1, 8))]
+        program += [("resume",), an_operation(rng.choice, theme, "advance")]
+    if rng.random() < 0.3:
+        program += [("shutdown", rng.choice(DRAINS)), ("advance", 3.0)]
+    return configuration, program

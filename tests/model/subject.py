@@ -12,6 +12,9 @@ from threadsched import Job, RetryAfter, Schedule, Scheduler, _retry, _scheduler
 from threadsched._runtime import Runtime
 from threadsched.testing import FakeClock, StepScheduler
 
+# Real seconds that a threaded scheduler may take to come to rest; only a failure reaches it.
+PATIENCE = 10.0
+
 seen: contextvars.ContextVar[str | None] = contextvars.ContextVar("seen", default=None)
 
 # What a program's operations may raise, by the name that the naive scheduler gives it.
@@ -82,21 +85,22 @@ class Subject:
     def close(self) -> None:
         """Put back what was replaced, and look at all failures, so that none is logged as unseen."""
         self.dice.restore()
+        if isinstance(self.scheduler, Scheduler):
+            self.scheduler.shutdown(drain="none", timeout=PATIENCE)
         for job in self.jobs:
             if job.done() and not job.cancelled():
                 job.exception(0)
 
     def perform(self, operation: Operation) -> Any:
-        """Do what an operation says, and note what came of it."""
+        """Do what an operation says; return what came of it, or the name of the error."""
         what, *arguments = operation
         try:
-            result = getattr(self, "do_" + what.replace(" ", "_"))(*arguments)
+            return getattr(self, "do_" + what.replace(" ", "_"))(*arguments)
         except Exception as error:
-            result = type(error).__name__
-            if result not in EXPECTED:
+            name = type(error).__name__
+            if name not in EXPECTED:
                 raise
-        self.journal.append((what, result))
-        return result
+            return name
 
     # ---------------------------------------------------------------- tasks
 
@@ -107,7 +111,7 @@ class Subject:
             self.journal.append(("start", job, job.attempts, self.clock.now(), seen.get()))
             seen.set("a task")
             if work.does is not None:
-                self.perform(work.does)
+                self.journal.append((work.does[0], self.perform(work.does)))
             self.clock.jump(work.takes)
             if job.attempts <= work.fails:
                 self.fail(job, *work.error)
@@ -248,7 +252,7 @@ class Subject:
         return self.scheduler.drain(step, limit)
 
     def do_advance(self, seconds: float) -> None:
-        self.clock.advance(seconds)
+        self.clock.advance(seconds, timeout=PATIENCE)
 
     def do_step_wall(self, seconds: float) -> None:
         self.clock.step_wall(seconds)
