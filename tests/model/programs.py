@@ -49,6 +49,8 @@ class Theme:
     """Pauses, other policies, set clocks."""
     time: int = 2
     """Tasks that take their time, timeouts, and jobs that expire."""
+    endless: bool = True
+    """Tasks may ask for another run of a schedule, be it their own."""
 
 
 THEMES = {
@@ -148,7 +150,10 @@ def an_operation(pick: Pick, theme: Theme, kind: str, depth: int = 1) -> Operati
             what = pick(ASKED)
             return (what, pick(INDICES), pick(PRIORITIES)) if what == "priority" else (what, pick(INDICES))
         case "schedule":
-            return ("schedule", pick(STEPS), pick(INDICES))
+            what = pick(STEPS)
+            if what == "run now" and not depth and not theme.endless:
+                what = "resume"
+            return ("schedule", what, pick(INDICES))
         case "foreign":
             return ("end foreign", pick(INDICES), pick(ENDS)) if chance(pick, 6) else ("foreign",)
         case "settle":
@@ -218,15 +223,14 @@ def a_program(rng: random.Random, theme: Theme, length: int) -> tuple[dict[str, 
     return configuration, operations
 
 
-# A thread that keeps the time, or a task that takes some, would come into the worker's way by chance.
+# A thread that keeps the time, or a task that takes some, would come into the worker's way by chance. A worker goes on
+# until nothing is due, so a schedule whose runs ask for the next one would never let it rest.
 THREADED_THEMES = {
-    name: dataclasses.replace(theme, time=0, control=2) for name, theme in THEMES.items() if name != "time"
+    name: dataclasses.replace(theme, time=0, endless=False) for name, theme in THEMES.items() if name != "time"
 }
 
 
-def a_threaded_program(
-    rng: random.Random, theme: Theme, phases: int
-) -> tuple[dict[str, Any], list[Operation]]:
+def a_threaded_program(rng: random.Random, theme: Theme, phases: int) -> tuple[dict[str, Any], list[Operation]]:
     """Return a configuration and operations: in each phase some are asked for during a pause, then time goes on."""
     configuration = a_configuration(rng.choice, theme) | {"workers": 1}
     unwanted = ("tick", "drain", "advance", "pause", "resume")
