@@ -1,17 +1,18 @@
 """Random programs with every option, on the stepped scheduler and on a naive one made of lists.
 
 Two writers of programs, one judge. A state machine of Hypothesis writes short ones and makes a failing one as small as
-it can; it prints a line ``@reproduce_failure(...)``, which repeats the failure when it stands above ``step``'s class.
-A random generator writes long ones, a hundred times as many a second; a failing one is cut down by leaving operations out
-and printed as it can be pasted into ``test_kept_program``.
+it can; it prints a line ``@reproduce_failure(...)``, which repeats the failure when it stands above the ``Machine``. A
+random generator writes long ones, many more a second; a failing one is cut down by leaving operations out, and printed
+as a list that ``disagreement`` takes.
 
-With THREADSCHED_PROOF=1 the programs are fresh ones each time, and as many as take about five minutes.
+With THREADSCHED_PROOF=1 there are fresh programs each time (THREADSCHED_SEED repeats the long ones), and as many as
+take about five minutes on an idle core.
 """
 
 import logging
 import random
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
@@ -118,7 +119,7 @@ def machine_for(theme: Theme) -> type[RuleBasedStateMachine]:
 
 
 SETTINGS = hypothesis.settings(
-    max_examples=400 if EXHAUSTIVE else 10,
+    max_examples=150 if EXHAUSTIVE else 8,
     stateful_step_count=20,
     derandomize=not EXHAUSTIVE,
     deadline=None,
@@ -152,16 +153,20 @@ def disagreement(options: dict[str, Any], program: Sequence[Operation]) -> Excep
     return None
 
 
+def report(options: dict[str, Any], program: list[Operation]) -> NoReturn:
+    """Fail with the smallest program that still differs, printed so that it can be pasted into a test."""
+    program = cut_down(program, lambda shorter: disagreement(options, shorter) is not None)
+    print(f"options = {options!r}", "program = [", *[f"    {one!r}," for one in program], "]", sep="\n")
+    error = disagreement(options, program)
+    raise AssertionError("it differs no more") if error is None else error
+
+
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("theme", THEMES)
 def test_long_programs_agree_with_the_naive_scheduler(theme: str):
     """Long random programs come out as the naive scheduler says, step by step."""
     rng = support.rng(f"programs:{theme}") if EXHAUSTIVE else random.Random(theme)
-    for _ in range(4_000 if EXHAUSTIVE else 60):
+    for _ in range(1_500 if EXHAUSTIVE else 40):
         options, program = a_program(rng, THEMES[theme], length=60)
         if disagreement(options, program) is not None:
-            program = cut_down(program, lambda shorter: disagreement(options, shorter) is not None)
-            print(f"options = {options!r}", "program = [", *[f"    {one!r}," for one in program], "]", sep="\n")
-            error = disagreement(options, program)
-            assert error is not None
-            raise error
+            report(options, program)

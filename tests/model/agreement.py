@@ -128,18 +128,16 @@ class Agreement:
             assert info.error.startswith(expected.error)
 
     def look_at_outcome(self, real: Job[Any], expected: naive.Job) -> None:
-        try:
-            error: BaseException | None = real.exception(0)
-        except CancelledError as reason:
-            assert expected.status is CANCELLED
-            assert type(reason).__name__ == expected.error
-            if isinstance(reason, DependencyError):
-                parent = expected.fallen_with
-                assert reason.parent == (None if parent is None else self.real(parent).id)
+        error = outcome_of(real)
+        assert (error is not None) is (expected.status in (FAILED, CANCELLED))
+        assert isinstance(error, CancelledError) is (expected.status is CANCELLED)
+        if error is None:
             return
-        assert (error is not None) is (expected.status is FAILED)
-        if error is not None:
-            assert type(error).__name__ == expected.error
+        assert type(error).__name__ == expected.error
+        if isinstance(error, DependencyError):
+            parent = expected.fallen_with
+            assert error.parent == (None if parent is None else self.real(parent).id)
+        if expected.status is FAILED:
             assert len(getattr(error, "__notes__", ())) == expected.notes
 
     def real(self, job: naive.Job) -> Job[Any]:
@@ -176,3 +174,11 @@ class Agreement:
         for name, info in self.subject.scheduler.limits.items():
             assert info.in_use == sum(name in job.work.limits for job in model.running)
             assert info.next_room_at == model.room_at(name, model.now)
+
+
+def outcome_of(job: Job[Any]) -> BaseException | None:
+    """Return what ``result()`` of an ended job raises, or None."""
+    try:
+        return job.exception(0)
+    except CancelledError as reason:
+        return reason

@@ -114,9 +114,8 @@ class Naive:
         for name in sorted(set(names)):
             limit = LIMITS[name]
             inside = [job for job in self.running if name in job.work.limits]
-            if limit.concurrency is not None and len(inside) >= limit.concurrency:
-                full.append(name)
-            elif self.room_at(name, now) is not None:
+            crowded = limit.concurrency is not None and len(inside) >= limit.concurrency
+            if crowded or self.room_at(name, now) is not None:
                 full.append(name)
         return full
 
@@ -165,12 +164,12 @@ class Naive:
                 job.place = READY
         ran = []
         for slot in range(self.workers):
-            job = self.choose(now)
-            if job is None:
+            chosen = self.choose(now)
+            if chosen is None:
                 break
-            self.start(job, slot, now)
-            self.attempt(job)
-            ran.append((slot, job, job.status))
+            self.start(chosen, slot, now)
+            self.attempt(chosen)
+            ran.append((slot, chosen, chosen.status))
         return ran
 
     def expire(self) -> None:

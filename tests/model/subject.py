@@ -1,11 +1,11 @@
 """The product, told the same words as the naive scheduler, and looked at in the same way."""
 
-import contextlib
 import contextvars
 import datetime
-from collections.abc import Iterator
 from concurrent.futures import Future
 from typing import Any
+
+import pytest
 
 from tests.model.words import MIDNIGHT, POLICIES, SCHEDULES, Operation, Recurrence, Spec, Work
 from threadsched import Job, RetryAfter, Schedule, Scheduler, _retry, _scheduler, _series, _stepped, current_job
@@ -34,14 +34,9 @@ class Dice:
 
     def __init__(self, draw: float) -> None:
         self.draw = draw
-        self.before = _retry.random, _series.random
-        _retry.random = _series.random = self  # type: ignore[assignment]
 
     def random(self) -> float:
         return self.draw
-
-    def restore(self) -> None:
-        _retry.random, _series.random = self.before
 
 
 class Watched(Runtime):
@@ -57,34 +52,28 @@ class Watched(Runtime):
         return job
 
 
-@contextlib.contextmanager
-def watching(subject: Any) -> Iterator[None]:
-    """Have a scheduler made with a runtime that is watched."""
-    before = _stepped.Runtime, _scheduler.Runtime
-    _stepped.Runtime = _scheduler.Runtime = type("Watched", (Watched,), {"subject": subject})  # type: ignore[misc]
-    try:
-        yield
-    finally:
-        _stepped.Runtime, _scheduler.Runtime = before  # type: ignore[misc]
-
-
 class Subject:
     """A scheduler on a fake clock, and a journal of what happens in it."""
 
     def __init__(self, kind: type[Any], draw: float = 0.0, policy: str = "priority", **options: Any) -> None:
         self.clock = FakeClock(wall=MIDNIGHT)
-        self.dice = Dice(draw)
+        self.patch = pytest.MonkeyPatch()
+        self.patch.setattr(_retry, "random", Dice(draw))
+        self.patch.setattr(_series, "random", Dice(draw))
         self.jobs: list[Job[Any]] = []
         self.schedules: list[Schedule] = []
         self.futures: list[Future[Any]] = []
         self.journal: list[Any] = []
         self.told: list[Any] = []
-        with watching(self):
+        with pytest.MonkeyPatch.context() as patch:
+            watched = type("Watched", (Watched,), {"subject": self})
+            patch.setattr(_stepped, "Runtime", watched)
+            patch.setattr(_scheduler, "Runtime", watched)
             self.scheduler: Scheduler | StepScheduler = kind(clock=self.clock, policy=POLICIES[policy][0](), **options)
 
     def close(self) -> None:
         """Put back what was replaced, and look at all failures, so that none is logged as unseen."""
-        self.dice.restore()
+        self.patch.undo()
         if isinstance(self.scheduler, Scheduler):
             self.scheduler.shutdown(drain="none", timeout=PATIENCE)
         for job in self.jobs:
