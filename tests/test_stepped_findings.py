@@ -1,5 +1,6 @@
 """What random programs on the stepped scheduler found, one test each, as small as it could be made."""
 
+from concurrent.futures import Future
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -153,3 +154,16 @@ def test_duplicate_with_an_open_parent_is_refused_as_any_other():
     assert s.cancel("a")
     assert s.stats().submitted == 1
     s.check()
+
+
+def test_refused_submission_leaves_nothing_to_be_done():
+    """A duplicate with an open foreign parent: the clock does not wait for somebody who deals with the rest of it."""
+    clock = FakeClock()
+    with Scheduler(workers=1, clock=clock, policy=Unimportant()) as s:
+        s.options(id="a").submit(int)
+        clock.advance(0)
+        foreign: Future[Any] = Future()
+        with pytest.raises(DuplicateJobError):
+            s.options(id="a", after=foreign).submit(int)
+        clock.advance(1)
+        assert s.stats().submitted == 1
