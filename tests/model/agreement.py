@@ -5,7 +5,7 @@ from typing import Any
 
 from tests.model import naive
 from tests.model.doors import Scheduler as Model
-from tests.model.naive import CANCELLED, DELAYED, FAILED
+from tests.model.naive import CANCELLED, DELAYED, FAILED, RUNNING
 from tests.model.subject import Subject
 from tests.model.words import Operation
 from threadsched import DependencyError, Job, JobStatus
@@ -23,15 +23,23 @@ class Agreement:
         self.results: list[Any] = []  # of operations: (name, the product's answer, the model's)
 
     def do(self, operation: Operation) -> None:
-        """Tell both; ``settle`` means one of those that were claimed, if there are any."""
+        """Tell both."""
         model = self.model
-        if operation[0] == "settle":
-            claimed = [place for place, job in enumerate(model.jobs) if job.claimed and job.finished_at is None]
-            index = claimed[operation[1] % len(claimed)] if claimed else operation[1]
-            operation = ("settle", index, operation[2])
+        operation = self.aimed(operation)
         self.results.append((operation[0], self.subject.perform(operation), model.perform(operation)))
         # Which of the jobs that a shutdown cancels together comes first is said nowhere.
         self.vague = model.drain == "none"
+
+    def aimed(self, operation: Operation) -> Operation:
+        """Aim what is done to few at those few, if there are any."""
+        match operation:
+            case ("settle", index, well):
+                claimed = [place for place, job in enumerate(self.model.jobs) if job.claimed and job.status is RUNNING]
+                return ("settle", claimed[index % len(claimed)] if claimed else index, well)
+            case ("schedule", "resume", index):
+                paused = [place for place, schedule in enumerate(self.model.schedules) if schedule.paused]
+                return ("schedule", "resume", paused[index % len(paused)] if paused else index)
+        return operation
 
     def close(self) -> None:
         self.subject.close()

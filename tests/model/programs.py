@@ -27,7 +27,7 @@ LIMITED = (
 )  # fmt: skip
 ENDS = ("result", "exception", "cancel")
 ASKED = ("cancel", "cancel future", "request cancel", "claim", "claim", "priority", "priority")
-STEPS = ("pause", "resume", "resume", "run now", "run now", "cancel")
+STEPS = ("pause", "pause", "pause", "resume", "resume", "resume", "run now", "run now", "cancel")
 DRAINS = ("all", "due", "due", "none")
 
 
@@ -123,7 +123,7 @@ def some_recurrence(pick: Pick, theme: Theme, depth: int = 1) -> Recurrence:
         seconds=pick((1, 0.5, 2)),
         mode=pick(("rate", "rate", "delay")),
         missed=pick(("coalesce", "skip", "burst")),
-        start=pick((None, None, 0, 0.25, -0.75, 3)),
+        start=pick((None, None, 0, 0, 0.25, -0.75, 3)),
         until=pick((None, None, None, None, 0.25, 3.0, 6.0)),
         max_runs=pick((None, None, None, 1, 3)),
         max_failures=pick((None, None, 1, 2)),
@@ -177,7 +177,7 @@ def an_operation(pick: Pick, theme: Theme, kind: str, depth: int = 1) -> Operati
 def kinds_for(theme: Theme) -> tuple[str, ...]:
     """Return what is done from outside, each as often as the theme has it."""
     kinds = ["tick"] * 10 + ["submit"] * 12 + ["advance"] * 6 + ["drain"] + ["ask"] * 4 + ["settle"] * 2
-    kinds += ["every"] * theme.every + ["schedule"] * theme.every + ["foreign"] * theme.after
+    kinds += ["every"] * theme.every + ["schedule"] * theme.every * 2 + ["foreign"] * theme.after
     kinds += ["pause"] * (theme.control // 2) + ["resume"] * theme.control + ["swap"] * theme.control
     kinds += ["step wall"] * theme.at * 2
     return tuple(kinds)

@@ -17,7 +17,7 @@ Operation = tuple[Any, ...]
 MIDNIGHT = datetime.datetime(2000, 1, 1, tzinfo=datetime.UTC)
 
 # No program makes more schedules than this; each may make others, and so on.
-SCHEDULES = 4
+SCHEDULES = 3
 
 LIMITS = {
     "one": Limit(concurrency=1),
