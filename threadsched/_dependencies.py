@@ -172,7 +172,12 @@ class Parents(Rule):
 
     def forget(self, job: Job[Any]) -> None:
         """Leave the lists of the open parents and drop them. O(open parents)."""
-        seq = job._seq
+        foreign = self.leave(job._seq)
+        if foreign:
+            self.core.outbox.append((None, foreign))  # may be the last references: dropped outside of the lock
+
+    def leave(self, seq: int) -> dict[int, tuple[Future[Any], ForeignParent]]:
+        """Leave the lists of the open parents; return the foreign ones, to be dropped by the caller."""
         own, foreign = self.own, self.foreign
         if own:
             self.own = {}
@@ -182,7 +187,7 @@ class Parents(Rule):
             self.foreign = {}
             for _, teller in foreign.values():
                 teller.waiting.pop(seq, None)
-            self.core.outbox.append((None, foreign))  # may be the last references: dropped outside of the lock
+        return foreign
 
 
 class Dependents(Rule):
@@ -336,7 +341,9 @@ def detach(job: Job[Any]) -> None:
     """Take a job whose submission was broken off from the lists of its parents. Lock held."""
     rule = parents_of(job)
     if rule is not None:
-        rule.forget(job)
+        # Nothing for the outbox, which nobody empties for a submission that has not happened: its options still hold
+        # the parents. Refused before it had a number, it is on no list.
+        rule.leave(getattr(job, "_seq", 0))
 
 
 def _teller(runtime: Runtime, future: Future[Any]) -> ForeignParent:

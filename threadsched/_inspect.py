@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from threadsched import _dependencies, _log, _series
 from threadsched._errors import InvariantError
-from threadsched._job import DELAYED, WAITING, Job
+from threadsched._job import DELAYED, Job
 from threadsched._limit import LimitInfo
 from threadsched._records import JobInfo, JobStatus, Reason, Stats
 from threadsched._time_limits import Attempt
@@ -160,10 +160,10 @@ def _reasons(runtime: Runtime, job: Job[Any], now: float) -> list[Reason]:
             why = _log.describe_error(job._result)
         return [Reason("ended", f"ended {info.status.name}" + (f": {why}" if why else ""))]
     reasons = [Reason("paused", "the scheduler is paused")] if paused else []
-    if job._place is WAITING and _series.is_held(job):
-        return [*reasons, Reason("paused", "its schedule is paused")]
+    if _series.is_held(job):
+        reasons.append(Reason("paused", "its schedule is paused"))
     held = _dependencies.reasons(runtime, job)
-    if held or paused:
+    if held or reasons:
         early = _delayed(info, now) if info.run_at > now else []
         return reasons + early + held + limits
     if halted:

@@ -80,14 +80,19 @@ class Run:
         attached.rules = (self, *attached.rules)
 
     def admits(self, job: Job[Any]) -> bool:
-        """Take the series' one place for this run, or refuse the submission."""
+        """Take the series' one place for this run, or refuse the submission; a pause holds it back, see below."""
         self.series.accept(self, job)
-        return True
+        return not self.paused
 
     def may_start(self, job: Job[Any], now: float) -> bool:
         """Hold a run back while its schedule is paused, unless it was asked for all the same."""
+        return not self.paused
+
+    @property
+    def paused(self) -> bool:
+        """Whether a pause holds it back. One that comes after its submission does so at the claim."""
         series = self.series
-        return not series.paused or self.slot is None or series.over is not None
+        return series.paused and self.slot is not None and series.over is None
 
     def started(self, job: Job[Any], now: float) -> None:
         """Note when the run began."""
@@ -435,9 +440,9 @@ class Series(Armable):
 
 
 def is_held(job: Job[Any]) -> bool:
-    """Say whether a job is a run that waits because its schedule is paused."""
+    """Say whether a job is a run that a pause of its schedule keeps from starting."""
     attached = job._attached
-    return attached is not None and any(type(rule) is Run and rule.series.paused for rule in attached.rules)
+    return attached is not None and any(type(rule) is Run and rule.paused for rule in attached.rules)
 
 
 def _no_face() -> None:

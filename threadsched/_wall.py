@@ -24,6 +24,7 @@ from threadsched._arming import Armable
 from threadsched._job import DELAYED, READY, WAITING, Job
 
 if TYPE_CHECKING:
+    from threadsched._core import Core
     from threadsched._runtime import Runtime
 
 # Seconds between two looks, on the scheduler's clock: a step is noticed within this time.
@@ -111,8 +112,8 @@ class WallWatch(Armable):
         for job in list(self.jobs.values()):
             if job._seq not in core.pending and job is not core.entering:
                 self.jobs.pop(job._seq, None)  # its submission was broken off
-            elif job._place is not READY:
-                job._run_at = round(job._options.timing.planned - offset, DIGITS)
+            elif _unranked(core, job):  # else its time has come already
+                job._run_at = max(round(job._options.timing.planned - offset, DIGITS), job._submitted_at)
                 moved.append(job)
         if moved:
             core.delayed.untidy = True
@@ -131,7 +132,7 @@ class WallWatch(Armable):
                 )
                 continue
             with runtime.lock:
-                if runtime.core.ranking is ranking and job._place is DELAYED:
+                if runtime.core.ranking is ranking and _unranked(runtime.core, job):
                     job._key = key
 
     def keep_looking_locked(self, runtime: Runtime, now: float) -> None:
@@ -152,7 +153,7 @@ class WallWatch(Armable):
         """Time a job that is about to be submitted, and be a rule of it."""
         self._time(job, planned, self.look(runtime))
         attached = job._attach()
-        attached.rules = (*attached.rules, self)
+        attached.rules = (self, *attached.rules)  # first: it follows the clock while it waits for a parent, too
 
     def admits(self, job: Job[Any]) -> bool:
         """Follow a job that is about to be accepted; time it again, the wall clock may have been set meanwhile."""
@@ -188,6 +189,13 @@ class WallWatch(Armable):
         if self.busy and not self.ticket and not self._told and not _rung(self, runtime):
             return "something follows the wall clock and nobody looks at it"
         return None
+
+
+def _unranked(core: Core, job: Job[Any]) -> bool:
+    """Say whether a pending job stands in no queue that goes by keys: not in the ready one, nor in a keeper's line."""
+    if job._place is WAITING:
+        return not any(keeper.holds(job) for keeper in core.keepers)
+    return job._place is DELAYED
 
 
 def _rung(thing: Armable, runtime: Runtime) -> bool:
