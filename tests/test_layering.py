@@ -54,6 +54,7 @@ LAYERS = (
     "_pool",
     "_full",
     "_reorder",
+    "_taken",
     "_runtime",
     "_map",
     "_scheduler",

@@ -27,7 +27,7 @@ from threadsched._errors import DuplicateJobError, InvariantError
 from threadsched._gate import Gate
 from threadsched._heap import STRUCTURES, Entry, LazyQueue
 from threadsched._job import DELAYED, READY, WAITING, Failure, Job
-from threadsched._options import Options
+from threadsched._options import RAISE, Options
 from threadsched._policy import BeforeRaisedError, Ranking
 from threadsched._records import JobInfo, JobStatus
 
@@ -107,6 +107,15 @@ class Keeper(Protocol):
 
 # What was taken from a job and must be dropped outside the lock.
 Spoils: TypeAlias = tuple[Any, ...]
+
+
+class IdTakenError(DuplicateJobError):
+    """Carries a job that was not accepted, and the live one with its id, to ``_taken``; never leaves the package."""
+
+    def __init__(self, job: Job[Any], holder: Job[Any]) -> None:
+        super().__init__()
+        self.job = job
+        self.holder = holder
 
 
 class Core:
@@ -189,14 +198,17 @@ class Core:
     # ---------------------------------------------------------------- in
 
     def reserve(self, job: Job[Any], id: str) -> None:
-        """Take a user's id for a job about to enter, or raise DuplicateJobError."""
-        if self._remembered(id) is not None:
+        """Take a user's id for a job about to enter, or raise DuplicateJobError; IdTakenError if it asked for that."""
+        strict = job._options.if_exists == RAISE
+        if strict and self._remembered(id) is not None:
             raise DuplicateJobError(
                 f"id {id!r} belongs to a job in the history; ids are unique among live and recent jobs"
             )
         holder = self.named.setdefault(id, job)  # one C call: of two that race, one gets the name
         if holder is not job:
             if not holder.done():
+                if not strict:
+                    raise IdTakenError(job, holder)
                 raise DuplicateJobError(f"id {id!r} belongs to a live job")
             self.named[id] = job  # an interrupt struck when the holder ended, and left its name behind
 
@@ -757,11 +769,14 @@ class Core:
         )
         self._ended.append(record)
         if options.id is not None:
-            self._remember_id(options.id, record)
+            self._remember_id(options.id, record, job)
 
-    def _remember_id(self, id: str, record: tuple[Any, ...]) -> None:
+    def _remember_id(self, id: str, record: tuple[Any, ...], job: Job[Any]) -> None:
         """Index a record by the user's id. Expired ones are swept when they could outnumber the others."""
-        self.named.pop(id, None)
+        if self.named.get(id) is job:  # else another job has taken its place
+            holder = self.named.pop(id, None)
+            if holder is not None and holder is not job:
+                self.named.setdefault(id, holder)  # and has done so just now
         self._ended_ids[id] = (self.done + self.failed + self.cancelled, record)
         if len(self._ended_ids) > 2 * self.history:
             for known in list(self._ended_ids):
@@ -798,6 +813,10 @@ class Core:
     def ended(self) -> list[JobInfo]:
         """Return the history, oldest first."""
         return [_info(*record) for record in list(self._ended)]
+
+    def ended_numbers(self) -> set[int]:
+        """Return the submission numbers of the jobs in the history."""
+        return {record[0] for record in list(self._ended)}
 
     def check_invariants(self) -> None:
         """Raise InvariantError on the first broken one. O(n log n); for tests and ``check()``."""

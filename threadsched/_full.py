@@ -34,14 +34,14 @@ def make_room(runtime: Runtime, job: Job[Any], options: Options) -> Job[Any]:
     """Do with a newcomer what ``on_full`` says, and return it accepted, dropped or run; or raise QueueFullError."""
     core, gate = runtime.core, runtime.core.gate
     assert gate is not None
-    if gate.on_full == REJECT:
-        raise full(runtime, gate)
     if options.id is not None:
         with runtime.lock:  # a duplicate shall neither wait nor cost another job its place
             try:
                 core.reserve(job, options.id)
             finally:
                 core.withdraw(job, core.entering)
+    if gate.on_full == REJECT:
+        raise full(runtime, gate)
     if gate.on_full == CALLER_RUNS:
         run_here(runtime, gate, job, options)
         return job

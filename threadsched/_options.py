@@ -34,6 +34,7 @@ class JobOptions(TypedDict, total=False):
     after: Future[Any] | Iterable[Future[Any]] | None
     after_any_outcome: bool
     limits: str | Iterable[str] | None
+    if_exists: Literal["raise", "return", "replace"]
 
 
 class ScheduleOptions(JobOptions, total=False):
@@ -48,6 +49,11 @@ class ScheduleOptions(JobOptions, total=False):
     jitter: Seconds
     tz: tzinfo | None
 
+
+# What a submission does whose ``id`` belongs to a live job.
+RAISE = "raise"
+RETURN = "return"
+REPLACE = "replace"
 
 DEFAULTS: Options = None  # type: ignore[assignment]  # made below, and asked for by the first of them
 
@@ -75,6 +81,7 @@ class Options:
         "deadline",
         "delay",
         "id",
+        "if_exists",
         "lasting",
         "limits",
         "name",
@@ -101,8 +108,10 @@ class Options:
         after: object = None,
         after_any_outcome: object = False,
         limits: object = None,
+        if_exists: object = RAISE,
     ) -> None:
         self.id = None if id is None else _numbers.text("id", id)
+        self.if_exists = _numbers.choice("if_exists", if_exists, (RAISE, RETURN, REPLACE))
         self.name = None if name is None else _numbers.text("name", name)
         self.delay = 0.0 if delay is _UNSET else _numbers.seconds("delay", delay)
         self.priority = _numbers.real("priority", priority)

@@ -14,9 +14,9 @@ from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator,
 from types import TracebackType
 from typing import Any, Literal, NoReturn, ParamSpec, TypeVar, Unpack, overload
 
-from threadsched import _exit, _inspect, _numbers, _schedule
+from threadsched import _exit, _inspect, _numbers, _schedule, _taken
 from threadsched._clock import Clock, MonotonicClock, VirtualClock
-from threadsched._core import DRAINS
+from threadsched._core import DRAINS, IdTakenError
 from threadsched._gate import make_gate
 from threadsched._heap import STRUCTURES
 from threadsched._job import Job
@@ -223,6 +223,10 @@ class Scheduler(concurrent.futures.Executor):
         The options, all of them optional:
 
         - ``id``: a str, unique among live and remembered jobs; otherwise the submission number, an int.
+        - ``if_exists``: what a submission does whose ``id`` is taken. ``"raise"``, the default: DuplicateJobError.
+          ``"return"``: it returns the live job with that id and submits nothing. ``"replace"``: that job is cancelled
+          and this one accepted, at once and whole, if it is pending; if it runs, DuplicateJobError. Under the last two
+          the id of a job that has ended may be used again.
         - ``name``: what logs and records call it; otherwise the task's qualified name.
         - ``delay``: seconds, or a ``timedelta``, until it may start; 0, the default, means now.
         - ``at``: an aware ``datetime``, until which it must wait on the wall clock; not together with ``delay``. If the
@@ -484,7 +488,10 @@ class Submitter(concurrent.futures.Executor):
         """
         if self._plan is not DEFAULT_PLAN:
             refuse_recurring(self._given)
-        job: Job[Any] = self._runtime.submit(fn, args, kwargs, self._options)
+        try:
+            job: Job[Any] = self._runtime.submit(fn, args, kwargs, self._options)
+        except IdTakenError as taken:  # and the option if_exists says what to do
+            job = _taken.settle(self._runtime, taken, self._options)
         if self._options.after:
             self._runtime.drain_outbox()  # a parent that has failed already counts before anybody has the job
         return job
