@@ -28,7 +28,7 @@ class JobOptions(TypedDict, total=False):
     retries: int
     backoff: Seconds
     retry: Retry | None
-    deadline: Seconds | None
+    deadline: Seconds | datetime | None
     submit_timeout: Seconds | None
     context: bool
     after: Future[Any] | Iterable[Future[Any]] | None
@@ -58,17 +58,21 @@ REPLACE = "replace"
 DEFAULTS: Options = None  # type: ignore[assignment]  # made below, and asked for by the first of them
 
 
-class At:
-    """The option ``at``: an instant on the wall clock, in seconds since 1970."""
+class OnWall:
+    """The options that are instants on the wall clock: ``at`` and a dated ``deadline``, in seconds since 1970."""
 
-    __slots__ = ("planned",)
+    __slots__ = ("deadline", "planned")
 
-    def __init__(self, planned: float) -> None:
+    def __init__(self, planned: float | None, deadline: float | None) -> None:
         self.planned = planned
+        self.deadline = deadline
 
     def attach(self, runtime: Any, job: Any) -> None:
         """Time a new job."""
-        runtime.wall.attach(runtime, job, self.planned)
+        if self.deadline is not None:
+            job._deadline = runtime.wall.on_clock(runtime, self.deadline)
+        if self.planned is not None:
+            runtime.wall.attach(runtime, job, self.planned)
 
 
 class Options:
@@ -116,17 +120,18 @@ class Options:
         self.delay = 0.0 if delay is _UNSET else _numbers.seconds("delay", delay)
         self.priority = _numbers.real("priority", priority)
         self.context = _numbers.flag("context", context)
-        self.deadline = None if deadline is None else _numbers.seconds("deadline", deadline)
+        dated = _numbers.moment("deadline", deadline) if isinstance(deadline, datetime) else None
+        self.deadline = None if deadline is None or dated is not None else _numbers.seconds("deadline", deadline)
         self.submit_timeout = None if submit_timeout is None else _numbers.seconds("submit_timeout", submit_timeout)
         self.retry = _checked_retry(retries, backoff, retry)
         self.after: tuple[Future[Any], ...] = ()
         self.after_any_outcome = _numbers.flag("after_any_outcome", after_any_outcome)
         # What times a job otherwise than by a delay: an object with ``attach(runtime, job)``, asked at submission.
         self.timing: Any = None
-        if at is not None:
-            if delay is not _UNSET:
-                raise TypeError("at cannot be given together with delay: both say when")
-            self.timing = At(_numbers.moment("at", at))
+        if at is not None and delay is not _UNSET:
+            raise TypeError("at cannot be given together with delay: both say when")
+        if at is not None or dated is not None:
+            self.timing = OnWall(None if at is None else _numbers.moment("at", at), dated)
         self.limits = _checked_names(limits)
         # What a job keeps: if nothing in here outlasts the submission, the defaults, so that a million jobs with a
         # delay of their own do not keep a million of these.

@@ -235,8 +235,8 @@ class Scheduler(concurrent.futures.Executor):
         - ``retries``: extra starts allowed after a failure, an int of at least 0, the default.
         - ``backoff``: the pause before the first retry in seconds (0.01 by default), doubled for each further one.
         - ``retry``: a :class:`Retry`, which says more; not together with ``retries`` or ``backoff``.
-        - ``deadline``: seconds after the submission, or a ``timedelta``; orders under :class:`DeadlinePolicy` and does
-          nothing else.
+        - ``deadline``: seconds after the submission, a ``timedelta``, or an aware ``datetime``; orders under
+          :class:`DeadlinePolicy` and does nothing else.
         - ``submit_timeout``: real seconds that the submission may wait for a place in a full queue; None, the default,
           means as long as it takes, 0 not to wait. Without effect where it would not wait at all.
         - ``limits``: a name, or names, of the scheduler's limits; the job starts when all of them have room, and keeps

@@ -72,6 +72,9 @@ class Run:
 
     def attach(self, runtime: Runtime, job: Job[Any]) -> None:
         """Give a new job what belongs to a run: its due time, a copy of the schedule's context, this rule."""
+        timing = self.series.options.timing  # a dated deadline, the same for every run
+        if timing is not None:
+            timing.attach(runtime, job)
         if self.due is not None:
             job._run_at = self.due
         context = self.series.context

@@ -141,6 +141,10 @@ class WallWatch(Armable):
         if self.busy and not self.ticket and not self._told and runtime.core.alarms.arm(self, now + PERIOD):
             runtime._new_head_locked()
 
+    def on_clock(self, runtime: Runtime, planned: float) -> float:
+        """Return an instant of the wall clock as a reading of the scheduler's, by how the two stand now."""
+        return round(planned - self.look(runtime), DIGITS)
+
     def proceed(self, runtime: Runtime) -> None:
         """Look, and look again in PERIOD seconds."""
         self.look(runtime)
