@@ -13,6 +13,7 @@ from threadsched import (
     DuplicateJobError,
     FifoPolicy,
     JobStatus,
+    Limit,
     RetryAfter,
     Scheduler,
     SchedulerClosedError,
@@ -269,6 +270,31 @@ def test_task_sleeps_on_the_fake_clock():
         clock.advance(50)
         assert job.result(timeout=0) is True
         assert trace.entries == [(0, "before"), (30, "after")]
+
+
+@pytest.mark.parametrize("due", ["a delayed job", "a rate", "a schedule"])
+def test_what_falls_due_while_all_workers_sleep_waits_for_one(due: str):
+    """With every worker asleep in a task, an advance goes on to the end of the first sleep; then what was due runs."""
+    clock = FakeClock()
+    with Scheduler(2, clock=clock, limits={"mail": Limit(rate=1, per=5)}) as s:
+        trace = Trace(clock)
+
+        def sleep(seconds: float) -> None:
+            job = current_job()
+            assert job is not None
+            job.sleep(seconds)
+            trace("slept")
+
+        s.options(limits="mail").submit(sleep, 10)
+        if due == "a rate":
+            s.options(limits="mail").submit(trace)
+        elif due == "a schedule":
+            s.options(max_runs=1, start=5).every(100, trace)
+        else:
+            s.options(delay=5).submit(trace)
+        s.submit(sleep, 12)
+        clock.advance(20)
+        assert trace.entries == [(10, "slept"), (10, None), (12, "slept")]
 
 
 def test_sleep_on_the_fake_clock_ends_with_a_request_to_stop():

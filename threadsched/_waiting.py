@@ -170,7 +170,7 @@ class Waiting(Shared):
         return False
 
     def _quiescent_locked(self, now: float) -> bool:
-        """Whether every worker sleeps and nothing is due at ``now``."""
+        """Whether every worker sleeps and nothing is due at ``now`` that any of them could take or promote."""
         asleep = len(self.idle) + len(self.watch) + len(self.sleepers)
         asleep += self._helpers_asleep_locked() if self.helpers else 0
         due = self.core.next_due()
@@ -178,7 +178,7 @@ class Waiting(Shared):
         return (
             asleep >= len(self.launched)
             and (self.core.halted or not free or not len(self.core.ready))
-            and (due is None or due > now)
+            and (due is None or due > now or not (free or self.helpers))
             and not self.core.outbox
             and all(until > now for until in self.sleepers.values())
         )
@@ -196,11 +196,15 @@ class Waiting(Shared):
         return len(sleeping)
 
     def next_due(self) -> float | None:
-        """Return when the next job is due or the next ``job.sleep()`` over (for a virtual clock)."""
+        """Return when the next job is due or the next ``job.sleep()`` over, if that is to come (for a virtual clock).
+
+        What has been due for long waits for a worker, which only a sleep that is over can set free.
+        """
+        now = self.read_clock()
         with self.lock:
             times = list(self.sleepers.values())
             due = self.core.next_due()
-        if due is not None:
+        if due is not None and due > now:
             times.append(due)
         return min(times, default=None)
 
