@@ -470,6 +470,39 @@ def test_tasks_left_behind_do_not_harm_the_next_job(caplog: pytest.LogCaptureFix
 
 
 @pytest.mark.subprocess
+@pytest.mark.parametrize("times", [1, 3, 1000])
+def test_a_task_that_does_not_end_costs_the_loop_and_not_the_worker(times: int):
+    """A stray task that swallows its cancellation is cancelled again; one that always does goes with its loop."""
+    done = run_script(
+        f"""
+        import asyncio, threading
+        from threadsched import Scheduler, _coroutines
+        _coroutines.GRACE = 0.05
+        _coroutines.INSISTENCE = 0.01
+        async def swallows():
+            for _ in range({times}):
+                try:
+                    await asyncio.Event().wait()
+                except asyncio.CancelledError:
+                    pass
+            await asyncio.Event().wait()
+        async def leaves():
+            asyncio.ensure_future(swallows())
+            await asyncio.sleep(0)
+            return asyncio.get_running_loop(), threading.get_ident()
+        async def look():
+            return len(asyncio.all_tasks()), asyncio.get_running_loop(), threading.get_ident()
+        with Scheduler(1) as s:
+            first, thread = s.submit(leaves).result(10)
+            count, loop, again = s.submit(look).result(10)
+            print(count, loop is first, thread == again)
+        """
+    )
+    assert done.stdout == f"1 {times < 10} True\n"
+    assert ("the event loop of threadsched_0 cannot be cleared and is replaced" in done.stderr) == (times > 10)
+
+
+@pytest.mark.subprocess
 def test_a_task_that_breeds_costs_the_loop_and_not_the_worker():
     """A loop that cannot be cleared is replaced, with a line in the log; the worker goes on."""
     done = run_script(
