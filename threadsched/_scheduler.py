@@ -357,16 +357,20 @@ class Scheduler(concurrent.futures.Executor):
         limit = None if timeout is None else _numbers.seconds("timeout", timeout)
         return self._runtime.wait_below(_numbers.count("pending", pending, least=1), limit)
 
-    def wait_idle(self, timeout: float | None = None) -> bool:
+    def wait_idle(self, timeout: Seconds | None = None) -> bool:
         """Wait until nothing is pending and nothing runs, delayed jobs and retries included.
 
         Args:
-            timeout: real seconds to wait at most; None waits for ever, 0 or less does not wait.
+            timeout: real seconds to wait at most, or a ``timedelta``; None waits for ever, 0 or less does not wait.
 
         Returns:
             True if there was a moment, during this call, in which the scheduler was idle; False if the time ran out.
+
+        Raises:
+            TypeError, ValueError: ``timeout`` is no finite number.
+            RuntimeError: called by code that interrupted the scheduler itself on this thread.
         """
-        return self._runtime.wait_idle(timeout)
+        return self._runtime.wait_idle(None if timeout is None else _numbers.relative("timeout", timeout))
 
     def shutdown(  # type: ignore[override]  # Executor's returns None; ours says what is left
         self,
