@@ -60,6 +60,35 @@ def whole(s: Scheduler) -> None:
 # ---------------------------------------------------------------------- it helps
 
 
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("armed", ["schedule", "delayed", "both"])
+def test_waiting_in_a_paused_scheduler_is_sleeping(workers: int, armed: str):
+    """A job that waits for one which a pause holds back sleeps until the pause is over, whatever else is armed."""
+    clock = FakeClock()
+    with Scheduler(workers, clock=clock) as s:
+        gate = Gate()
+
+        def waits() -> int:
+            gate()
+            return s.submit(abs, -1).result()
+
+        schedule = None if armed == "delayed" else s.every(3600, int)
+        delayed = None if armed == "schedule" else s.options(delay=3600).submit(int)
+        job = s.submit(waits)
+        gate.await_start()
+        s.pause()
+        gate.open()
+        clock.advance(1)  # which would not end if a worker did not sleep
+        assert job.running()
+        s.resume()
+        assert job.result(PATIENCE) == 1
+        if schedule is not None:
+            schedule.cancel()
+        if delayed is not None:
+            delayed.cancel()
+        whole(s)
+
+
 @pytest.mark.parametrize("queue", ["lazy", "indexed"])
 @pytest.mark.parametrize("workers", [1, 2, 4])
 def test_f08_nested_trees(workers: int, queue: Any):
