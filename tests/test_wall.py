@@ -350,6 +350,20 @@ def test_step_is_noticed_within_the_period():
         assert s._runtime.next_due() is None  # nothing left to look for
 
 
+def test_step_is_noticed_behind_a_closed_door():
+    """A shutdown that runs delayed jobs at their time goes on to look, as long as there is such a job."""
+    clock = Settable()
+    s = Scheduler(workers=1, clock=clock)
+    job = s.options(at=datetime.fromtimestamp(clock.wall() + 3600, UTC)).submit(pow, 2, 3)
+    s.shutdown(wait=False)
+    clock.ahead = 7200.0
+    clock.moved = PERIOD
+    s._runtime.look_again()
+    assert job.result(PATIENCE) == 8
+    assert s.shutdown(timeout=PATIENCE)
+    s.check()
+
+
 def test_late_reading_does_not_undo_a_step():
     """A thread that read the wall clock before a step, and comes to say so after it was seen, looks again."""
 

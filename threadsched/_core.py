@@ -654,13 +654,13 @@ class Core:
 
     def ring(self, now: float) -> None:
         """Put what is armed and due into the outbox; while nothing may start, it stays armed. O(k log n)."""
-        if not self.halted and not self.closed:
+        if not self.halted:
             self.alarms.ring(now, self.outbox)
 
     def next_due(self) -> float | None:
         """Return when the earliest delayed job or armed thing is due or the keepers' alarm rings, or None."""
         due = self._next_delayed()
-        if self.alarms.things and not self.halted and not self.closed:
+        if self.alarms.things and not self.halted:
             armed = self.alarms.due()
             if armed is not None and (due is None or armed < due):
                 due = armed
