@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from tests.gates import PATIENCE, logged
-from threadsched import JobStatus, OldestDuePolicy, Scheduler
+from threadsched import JobStatus, OldestDuePolicy, Scheduler, current_job
 from threadsched._wall import PERIOD
 from threadsched.testing import FakeClock, StepScheduler
 
@@ -500,3 +500,26 @@ def test_steps_race_with_submissions_and_cancels():
             assert not s._runtime.wall.busy
     finally:
         sys.setswitchinterval(before)
+
+
+def test_step_while_every_worker_is_inside_a_task():
+    """A step is followed by whoever sees it: no worker has to come home for the fake clock to go on."""
+    clock = FakeClock(wall=NOON)
+    seen: list[float] = []
+    with Scheduler(workers=1, clock=clock) as s:
+        schedule = s.cron("* * * * *", lambda: seen.append(clock.now()))
+
+        def sleeps() -> None:
+            job = current_job()
+            assert job is not None
+            job.sleep(100)
+
+        s.submit(sleeps)
+        clock.advance(0)
+        clock.step_wall(-10)
+        assert schedule.next_run == 70
+        clock.advance(99)
+        assert seen == []
+        clock.advance(1)
+        assert seen == [100]
+        schedule.cancel()

@@ -224,7 +224,9 @@ class Waiting(Shared):
     def look_at_wall(self) -> None:
         """Re-time what follows the wall clock, which was set (for a virtual clock)."""
         if self.wall.busy:
-            self.wall.look(cast("Runtime", self))
+            runtime = cast("Runtime", self)
+            self.wall.look(runtime)
+            runtime.drain_outbox()  # the workers may all be inside a task
 
     def wait_quiescent(self, timeout: float) -> bool:
         """Sleep until every worker sleeps and nothing is due (for a virtual clock)."""
