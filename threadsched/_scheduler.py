@@ -534,6 +534,11 @@ class Submitter(concurrent.futures.Executor):
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Do nothing: shut the scheduler down instead."""
 
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "a Submitter cannot be pickled or copied: it belongs to its scheduler; make another by options()"
+        )
+
 
 def make_submitter(runtime: Runtime, given: dict[str, object]) -> Submitter:
     """Check options, those of jobs and those of schedules apart."""
