@@ -21,6 +21,8 @@ PARENTS = {
     "DuplicateJobError": ValueError,
     "QueueFullError": queue.Full,
     "JobDroppedError": concurrent.futures.CancelledError,
+    "JobTimeoutError": TimeoutError,
+    "JobExpiredError": concurrent.futures.CancelledError,
     "UnknownLimitError": ValueError,
     "WorkerDiedError": RuntimeError,
     "DeadlockError": RuntimeError,

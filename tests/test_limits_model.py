@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from threadsched import FifoPolicy, Job, JobStatus, Limit, PriorityPolicy, Retry, Scheduler, current_job
+from threadsched._core import Core
 from threadsched.testing import FakeClock, StepScheduler
 
 hypothesis = pytest.importorskip("hypothesis")
@@ -341,16 +342,16 @@ def test_workers_that_die_take_no_room_with_them(restless: None, monkeypatch: py
     """Workers struck at random outside of tasks: all jobs end, and every place is free again."""
     pool = Scheduler(4, limits={"a": Limit(concurrency=2), "b": Limit(concurrency=1)})
     runtime = pool._runtime
-    whole = runtime.core.claim
+    whole = Core.claim
     strikes = iter(range(10_000))
 
-    def claim(now: float, place: object) -> Any:
-        job = whole(now, place)
+    def claim(core: Core, now: float, place: object) -> Any:
+        job = whole(core, now, place)
         if next(strikes) % 23 == 22:
             raise SystemError("struck")
         return job
 
-    monkeypatch.setattr(runtime.core, "claim", claim)
+    monkeypatch.setattr(Core, "claim", claim)
     jobs = [pool.options(limits=("a", ["a", "b"], "b")[n % 3], retries=5, backoff=0).submit(int) for n in range(200)]
     try:
         assert pool.wait_idle(20)

@@ -25,6 +25,7 @@ from threadsched import (
     _full,
     current_job,
 )
+from threadsched._core import Core
 from threadsched.testing import FakeClock, StepScheduler
 
 both = pytest.mark.parametrize("queue", ["lazy", "indexed"])
@@ -328,7 +329,7 @@ def test_interrupt_while_a_newcomer_is_decided(monkeypatch: pytest.MonkeyPatch, 
         kept = s.submit(int)
         with monkeypatch.context() as patch:
             if on_full == "drop_lowest":
-                patch.setattr(s._runtime.core, "cancel", strike)
+                patch.setattr(Core, "cancel", strike)
             else:
                 patch.setattr(Job, "_claim", strike)
             with pytest.raises(KeyboardInterrupt):

@@ -133,7 +133,7 @@ def test_deadline_of_a_job_can_be_read():
     ],
 )
 def test_bad_deadlines_are_refused_by_name(value: Any, error: type[Exception]):
-    """A deadline that is no duration is refused, and the error names it."""
+    """A deadline that is no duration and no aware datetime is refused, and the error names it."""
     with pytest.raises(error, match="deadline must") as caught:
         StepScheduler().options(deadline=value)
     assert repr(value) in str(caught.value)

@@ -13,6 +13,7 @@ import pytest
 from tests.gates import PATIENCE, Gate, in_thread, interruptible, logged, occupied
 from tests.support import run_script
 from threadsched import JobStatus, Retry, Scheduler, SchedulerClosedError
+from threadsched._core import Core
 from threadsched.testing import FakeClock
 
 
@@ -183,8 +184,7 @@ def test_shd_11_timers_do_not_hold_the_process():
 def test_shd_12_the_schedulers_own_failure(monkeypatch: pytest.MonkeyPatch):
     """If the bookkeeping itself raises once, it is logged, the worker is replaced, and no future is left hanging."""
     s = Scheduler(1)
-    core = s._runtime.core
-    real, calls = core.claim, []
+    real, calls = Core.claim, []
 
     def claim(*args: Any) -> Any:
         calls.append(args)
@@ -194,7 +194,7 @@ def test_shd_12_the_schedulers_own_failure(monkeypatch: pytest.MonkeyPatch):
 
     with logged() as log:
         with occupied(s):
-            monkeypatch.setattr(core, "claim", claim)
+            monkeypatch.setattr(Core, "claim", claim)
             jobs = [s.submit(abs, -number) for number in range(5)]
         assert [job.result(PATIENCE) for job in jobs] == [0, 1, 2, 3, 4]
         assert s.stats().replaced_workers == 1

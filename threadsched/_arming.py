@@ -86,6 +86,15 @@ class Armings:
                 queue.push(entry)  # a finalizer changed the head between the look and the pop
         return None
 
+    def first(self, now: float) -> Armable | None:
+        """Return an armed thing that is due, or None; it stays armed."""
+        while (at := self.due()) is not None and at <= now:
+            first = self._queue.first()
+            thing = None if first is None else self.things.get(first[1])
+            if thing is not None and thing.armed_at <= now:
+                return thing
+        return None
+
     def ring(self, now: float, outbox: deque[Any]) -> None:
         """Put every thing that is due into the outbox. O(k log n)."""
         while (at := self.due()) is not None and at <= now:
@@ -112,7 +121,7 @@ class Armings:
     def audit(self, require: Callable[[object, str], None]) -> None:
         """Call ``require(truth, what)`` for each invariant."""
         for ticket, thing in self.things.items():
-            require(thing.ticket == ticket, "an armed schedule has another ticket than it stands under")
+            require(thing.ticket == ticket, "an armed thing has another ticket than it stands under")
         if not self._queue.untidy:
             entries = self._queue.entries()
             live = sorted(ticket for _, ticket in entries if ticket in self.things)

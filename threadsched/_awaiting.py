@@ -13,6 +13,7 @@ calls ``call_soon_threadsafe`` of a loop that the worker made, which is code of 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ from threadsched import _coroutines, _locks
 from threadsched._errors import DeadlockError, NestingError
 from threadsched._helping import DEPTH, Helping, could_start, describe_ring, is_due, needed, told
 from threadsched._job import READY, Job, task_name
+from threadsched._time_limits import Attempt
 from threadsched._worker import Worker, current_job, current_worker, own_context
 
 if TYPE_CHECKING:
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
 
 class Awaiting(Helping):
     """The room of coroutines that wait for jobs."""
+
+    __slots__ = ()
 
     def wait_on_loop(
         self, job: Job[Any], loop: asyncio.AbstractEventLoop, future: asyncio.Future[Any]
@@ -39,13 +43,15 @@ class Awaiting(Helping):
         worker, waiter = current_worker(), current_job()
         if worker is None or waiter is None or worker.runtime is not self or worker.loop is not loop:
             return None
+        if worker.detached:
+            return None  # its thread was written off, and does not help
         return LoopWait(self, worker, waiter, job, future)
 
 
 class LoopWait:
     """One open ``await`` of a job on a worker's loop; a bell, as those of parked helpers are."""
 
-    __slots__ = ("due", "future", "job", "runtime", "timer", "waiter", "worker")
+    __slots__ = ("attempt", "due", "future", "job", "runtime", "timer", "waiter", "worker")
 
     sleeps = False
 
@@ -61,6 +67,7 @@ class LoopWait:
         # does: its loop may be busy, or blocked by a function that runs on it.
         self.timer: asyncio.TimerHandle | None = None
         self.due: float | None = None  # the head of the delayed heap when it last looked
+        self.attempt: Attempt | None = None  # of the job with a timeout that it claimed last
 
     # ---------------------------------------------------------------- a bell
 
@@ -152,9 +159,17 @@ class LoopWait:
             self._run(task)
 
     def _claim_locked(self, now: float) -> Job[Any] | None:
+        worker = self.worker
+        if worker.detached:
+            return None
+        before = worker.attempt
         for one in list(needed(self.job)):
-            if is_due(one, now) and self.runtime.core.claim_given(one, now, self.worker):
-                self.worker.adopted += 1
+            # Not a job of which a written-off coroutine is still being cancelled here: one thread, one attempt.
+            if any(attempt.job is one for attempt in worker.overrun):
+                continue
+            if is_due(one, now) and self.runtime.core.claim_given(one, now, worker):
+                worker.adopted += 1
+                self.attempt, worker.attempt = worker.attempt, before
                 return one
         return None
 
@@ -163,6 +178,10 @@ class LoopWait:
         runtime = self.runtime
         due = runtime.core.next_due()
         self.job._attach().tokens.append(self)
+        if self.worker.detached:
+            if self.job.done():
+                self.release()
+            return  # nobody rings for a thread that was written off, but whoever ends the job
         runtime.helpers[id(self)] = self
         self.due = due
         if self.job.done() or runtime.core.next_due() != due or (not runtime.core.halted and self.wanted()):
@@ -192,7 +211,8 @@ class LoopWait:
 
     def _run(self, task: Job[Any]) -> None:
         """Call the function of a claimed job; if that gives a coroutine, make it a task of this loop."""
-        worker, before = self.worker, self.worker.job
+        worker, before, attempt = self.worker, self.worker.job, self.attempt
+        self.attempt = None
         context = own_context(task)
         fn, args, kwargs = task._fn, task._args, task._kwargs
         try:
@@ -204,21 +224,25 @@ class LoopWait:
                 worker.job = before
                 worker.depth -= 1
             if type(result) is CoroutineType:
-                _coroutines.adopt(worker, task, result, context, self._adopted_done)
+                _coroutines.adopt(worker, task, result, context, self._make_ending(attempt))
                 return
         except BaseException as error:
-            self.runtime.attempt_failed(task, error)
+            self.runtime.attempt_failed(task, error, attempt)
         else:
-            self.runtime.finish(task, result, task_name(fn))
+            self.runtime.finish(task, result, task_name(fn), attempt)
         self._let_go(task)
 
-    def _adopted_done(self, task: Job[Any], error: BaseException | None, result: Any) -> None:
+    def _make_ending(self, attempt: Attempt | None) -> Callable[[Job[Any], BaseException | None, Any], None]:
+        return lambda task, error, result: self._adopted_done(task, attempt, error, result)
+
+    def _adopted_done(self, task: Job[Any], attempt: Attempt | None, error: BaseException | None, result: Any) -> None:
         """A coroutine that was claimed here has ended."""
         _spoils = (task._fn, task._args, task._kwargs, task._context)  # not to be dropped under the lock
         if error is None:
-            self.runtime.finish(task, result, task_name(task._fn))
+            name = task._fn if type(task._fn) is str else task_name(task._fn)  # it may have ended long since
+            self.runtime.finish(task, result, name, attempt)
         else:
-            self.runtime.attempt_failed(task, error)
+            self.runtime.attempt_failed(task, error, attempt)
         self._let_go(task)  # if it is to be retried, this wait is parked and watches for that
 
     def _let_go(self, task: Job[Any]) -> None:

@@ -65,9 +65,10 @@ def run(worker: Worker, coroutine: Coroutine[Any, Any, Any], context: Context) -
         coroutine.close()
         raise
     error: BaseException | None = None
+    stopper = None if job is None else _make_stopper(worker, job, loop, task)
     try:
         worker.driven = job
-        _publish(worker, job, loop, task)
+        _publish(worker, job, task, stopper)
         try:
             _run_until_done(worker, loop, task)
         except BaseException as raised:  # KeyboardInterrupt and SystemExit come through the loop, not out of the task
@@ -85,11 +86,10 @@ def run(worker: Worker, coroutine: Coroutine[Any, Any, Any], context: Context) -
         raise BaseException.with_traceback(error, _from_task(_log.traceback_of(error)))
     finally:
         worker.driven = None
-        if job is not None and job._attached is not None:
-            job._attached.stopper = None
+        _unpublish(job, stopper)
         # The traceback of an error holds this frame, and so do, by f_back, the coroutine's frames: without this line
         # both would be cycles.
-        del task, error, coroutine, job
+        del task, error, coroutine, job, stopper
 
 
 def _loop_of(worker: Worker) -> asyncio.AbstractEventLoop:
@@ -128,8 +128,7 @@ def adopt(
 
     def ended(task: asyncio.Task[Any]) -> None:
         worker.tasks.pop(task, None)
-        if job._attached is not None:
-            job._attached.stopper = None
+        _unpublish(job, stopper)
         error: BaseException | None
         if task.cancelled():
             asked = job.cancel_requested
@@ -143,21 +142,31 @@ def adopt(
         finally:
             del error
 
+    stopper = _make_stopper(worker, job, loop, task)
     worker.tasks[task] = job
-    _publish(worker, job, loop, task)
+    _publish(worker, job, task, stopper)
     task.add_done_callback(ended)
 
 
-def _publish(worker: Worker, job: Job[Any] | None, loop: asyncio.AbstractEventLoop, task: asyncio.Task[Any]) -> None:
+def _publish(worker: Worker, job: Job[Any] | None, task: asyncio.Task[Any], stopper: Callable[[], None] | None) -> None:
     """Let other threads ask the attempt to stop, and do what was asked before it was possible."""
     if job is None:
         return
     with worker.runtime.lock:
+        overrun = worker.runtime.is_overrun_here(job)  # its thread is lost already
         attached = job._attach()
-        attached.stopper = _make_stopper(worker, job, loop, task)
-        asked = attached.stop
+        if not overrun:
+            attached.stopper = stopper
+        asked = attached.stop or overrun
     if asked:
         task.cancel()
+
+
+def _unpublish(job: Job[Any] | None, stopper: Callable[[], None] | None) -> None:
+    """Take the stopper back, unless it is another attempt's by now."""
+    attached = None if job is None else job._attached
+    if attached is not None and attached.stopper is stopper:
+        attached.stopper = None
 
 
 def _make_stopper(

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any, cast
 
 from threadsched import _dependencies, _locks, _log, _numbers, _outcome
 from threadsched._arming import Ring
-from threadsched._errors import IllegalMoveError
+from threadsched._errors import IllegalMoveError, JobTimeoutError
 from threadsched._job import CANCELLED, DELAYED, Failure, Job
 from threadsched._locks import holds
 from threadsched._policy import Ranking
+from threadsched._time_limits import Attempt, Right, WrittenOff
 from threadsched._waiting import Waiting
 from threadsched._worker import call_hook
 
@@ -29,17 +30,54 @@ BATCH = 256
 class Ending(Waiting):
     """The room of outcomes."""
 
-    def finish(self, job: Job[Any], result: object, name: str) -> bool:
+    __slots__ = ()
+
+    # ``right``: of whom a job with a timeout is settled by; without it there is nobody else.
+
+    def finish(self, job: Job[Any], result: object, name: str, right: Attempt | None = None) -> bool:
         """Settle a job as DONE apart from any claim; tells waiters and callbacks."""
         now = self.read_clock()
-        return self._settle(job, lambda: self.core.finish(job, result, name, now))
+        if right is not None and right.job is not job:
+            right = None
+        if right is not None and right.late(job, now):
+            _outcome.attempt_came_late(self, right)
+            return False
+        won = self._settle(job, lambda: self.core.finish(job, result, name, now), right)
+        if right is not None and right.over:
+            self.attempt_came_home(right)
+        return won
 
-    def fail(self, job: Job[Any], error: BaseException, text: str) -> bool:
+    def attempt_came_home(self, attempt: Attempt) -> None:
+        """Take note that the thread of a written-off attempt is out of the task: whoever waited for that may go on."""
+        now = self.read_clock()
+        with self.lock:
+            if self.core.time_limits.away.pop(id(attempt), None) is None:
+                return  # it is known, or we are in the child of a fork
+            attempt.home = True
+            if attempt in attempt.worker.overrun:
+                attempt.worker.overrun.remove(attempt)
+            self.limits.give_back(attempt.kept, now)
+            for rule in attempt.rules:
+                rule.came_home(attempt.job, now)
+            if self.helpers:
+                self._ring_helpers_locked()
+            self._settled_locked()
+            self._tell_left_locked()
+        self.drain_outbox()
+
+    def fail(self, job: Job[Any], error: BaseException, text: str, right: Right | None = None) -> bool:
         """Settle a job as FAILED; tells waiters, callbacks and ``on_error``."""
         failure = Failure(job, error)
         now = self.read_clock()
         spoils = (job._fn, job._args, job._kwargs, job._context)
-        won = self._settle(job, lambda: self.core.fail(job, failure, text, now))
+
+        def move() -> bool:
+            won = self.core.fail(job, failure, text, now)
+            if won and right is not None and isinstance(error, JobTimeoutError):
+                job._attach().stop = True  # for those who look from outside of the task
+            return won
+
+        won = self._settle(job, move, right)
         del spoils
         if not won:
             failure.seen = True
@@ -47,15 +85,15 @@ class Ending(Waiting):
             call_hook("on_error", self.on_error, job, error)
         return won
 
-    def stop(self, job: Job[Any]) -> bool:
+    def stop(self, job: Job[Any], right: Right | None = None) -> bool:
         """Settle a running job as CANCELLED."""
         name, now = job.name, self.read_clock()
         spoils = (job._fn, job._args, job._kwargs, job._context)
-        won = self._settle(job, lambda: self.core.stop(job, name, now))
+        won = self._settle(job, lambda: self.core.stop(job, name, now), right)
         del spoils
         return won
 
-    def _settle(self, job: Job[Any], move: Callable[[], bool]) -> bool:
+    def _settle(self, job: Job[Any], move: Callable[[], bool], right: Right | None = None) -> bool:
         """Make a terminal move and tell everybody; under the job's condition if it has one."""
         while True:
             attached = job._attached
@@ -65,14 +103,14 @@ class Ending(Waiting):
                     attached = job._attached
                     if attached is not None and attached.condition is not None:
                         continue  # made just now: take it first
-                    won = move()
+                    won = self._may_move_locked(right) and move()
                     if won and attached is not None:
                         _locks.release_all(attached.tokens)
                     self._settled_locked()
             else:
                 with condition:
                     with self.lock:
-                        won = move()
+                        won = self._may_move_locked(right) and move()
                         if won and attached is not None:
                             _locks.release_all(attached.tokens)
                         self._settled_locked()
@@ -86,12 +124,30 @@ class Ending(Waiting):
                     self.drain_outbox()  # jobs that depended on this one; the schedule that it was a run of
             return won
 
-    def attempt_failed(self, job: Job[Any], error: BaseException) -> None:
+    def _may_move_locked(self, right: Right | None) -> bool:
+        """Whether a job with a timeout is still the caller's; if it was written off, its thread keeps its room."""
+        if right is None:
+            return True
+        if not right.may_settle():
+            return False
+        if type(right) is WrittenOff:
+            right.depart(self.limits)
+        return True
+
+    def attempt_failed(self, job: Job[Any], error: BaseException, right: Right | None = None) -> None:
         """Decide what comes after an attempt that raised: another one, FAILED, or CANCELLED."""
-        _outcome.attempt_failed(self, job, error)
+        _outcome.attempt_failed(self, job, error, right)
 
     def retry(
-        self, job: Job[Any], run_at: float, ranking: Ranking, key: object, now: float, error: BaseException, text: str
+        self,
+        job: Job[Any],
+        run_at: float,
+        ranking: Ranking,
+        key: object,
+        now: float,
+        error: BaseException,
+        text: str,
+        right: Right | None = None,
     ) -> bool | None:
         """RUNNING → PENDING if a retry is still wanted; None if the key is of a ranking that is not in force."""
         with self.lock:
@@ -100,6 +156,8 @@ class Ending(Waiting):
                 return None
             attached = job._attach()
             if attached.no_retry or core.drain != "all" or core.broken or core.running.get(job._seq) is not job:
+                return False
+            if not self._may_move_locked(right):
                 return False
             attached.trail.append(f"attempt {job._attempts}: {text}")
             attached.error = error
@@ -151,6 +209,7 @@ class Ending(Waiting):
         self._settled_locked()
         if self.core.closed and not self.core.pending:
             self._wake_all_locked()
+            self._tell_left_locked()
 
     def tell_again(self, job: Job[Any]) -> None:
         """Tell everybody that a job has ended, in case a worker that died after settling it had not; once each."""
@@ -365,6 +424,7 @@ class Ending(Waiting):
         with self.lock:
             if self.core.closed:
                 self._wake_all_locked()
+                self._tell_left_locked()
 
     def _give_up(self, jobs: list[Job[Any]], mode: str) -> None:
         if mode == "due":

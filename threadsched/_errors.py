@@ -47,6 +47,17 @@ class JobDroppedError(ThreadschedError, concurrent.futures.CancelledError):
     """Raised by ``result()`` of a job that was cancelled to keep the queue within ``max_pending``; says which rule."""
 
 
+class JobTimeoutError(ThreadschedError, TimeoutError):
+    """What an attempt fails with that has run for as long as its ``timeout``.
+
+    Whatever the task returns or raises later is dropped; an error that it brought too late is the ``__cause__``.
+    """
+
+
+class JobExpiredError(ThreadschedError, concurrent.futures.CancelledError):
+    """Raised by ``result()`` of a job that was cancelled because it had not started by the time of its ``expires``."""
+
+
 class UnknownLimitError(ThreadschedError, ValueError):
     """Raised when a job option names a limit that the scheduler does not have."""
 

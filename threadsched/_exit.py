@@ -56,10 +56,16 @@ def shutdown(runtime: Runtime, *, wait: bool, drain: str, timeout: float | None)
 def join(runtime: Runtime, deadline: float | None) -> bool:
     """Wait for the workers to leave, until ``deadline`` (real time); True if they have."""
     with runtime.lock:
-        threads = [worker.thread for worker in runtime.workers.values()]
+        workers = list(runtime.workers.values())
     if not runtime.wait_left(None if deadline is None else max(deadline - monotonic(), 0.0)):
         return False
-    for thread in threads:
+    if not runtime.wait_told(None if deadline is None else max(deadline - monotonic(), 0.0)):
+        return False
+    with runtime.lock:
+        gone = [worker.thread for worker in workers if not worker.detached and not worker.stuck]
+        if not runtime.core.time_limits.live:
+            gone.append(runtime.watcher)
+    for thread in gone:
         # They have passed our code already; this waits for the interpreter's own last steps.
         if thread is not None:
             join_thread(thread, None if deadline is None else max(deadline - monotonic(), 0.1))
@@ -95,8 +101,11 @@ def make_hook(reference: weakref.ref[Runtime]) -> Callable[[], None]:
 
 
 def forget(runtime: Shared) -> None:
-    """Unregister the exit hook; a foreign ``__eq__`` may run in there, so never under the lock."""
-    if runtime.exit_hook is not None:
+    """Unregister the exit hook, unless it is to name a written-off thread; never under the lock.
+
+    For a foreign ``__eq__`` may run in there.
+    """
+    if runtime.exit_hook is not None and not runtime.core.time_limits.away:
         atexit.unregister(runtime.exit_hook)
         runtime.exit_hook = None
 
@@ -121,9 +130,9 @@ def run_down(runtime: Runtime) -> None:
         if runtime.launched:
             runtime.close("none")
             runtime.give_up_rest()
-            if not named:
-                name_stuck(runtime)
-                named.append(True)
+        if (runtime.launched or runtime.core.time_limits.away) and not named:
+            name_stuck(runtime)
+            named.append(True)
 
     _despite_ctrl_c(wait, give_up, 20)
 
@@ -203,6 +212,8 @@ def _after_fork_in_child() -> None:
     _held_for_fork.clear()  # the other threads are not here
     _held_for_fork[get_ident()] = held
     for runtime in held:
+        if worker is not None and worker.runtime is runtime:
+            worker.detached = True  # also one that is no member of the pool: a submitter's
         own = worker.job if worker is not None and worker.runtime is runtime else None
         jobs = runtime.start_afresh()
         _outcome.orphan(runtime, jobs, own)

@@ -12,8 +12,8 @@ import threading
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from threadsched import _log, _outcome
-from threadsched._core import Core, Spoils
+from threadsched import _log, _outcome, _time_limits
+from threadsched._core import Core, IdTakenError, Spoils
 from threadsched._errors import JobDroppedError, QueueFullError
 from threadsched._gate import BLOCK, CALLER_RUNS, DROP_LOWEST, REJECT, Gate
 from threadsched._heap import Entry
@@ -87,7 +87,9 @@ def wait_for_place(runtime: Runtime, gate: Gate, job: Job[Any], options: Options
                 raise full(runtime, gate, f"no place became free within {timeout:g} s")
             gate.line.setdefault(job, token)
         sleep_on(token, None if deadline is None else deadline - monotonic())
-    job._restamp(options, runtime.now())
+    now = runtime.now()
+    job._restamp(options, now)
+    _time_limits.restamp(job, now)
 
 
 def drop(runtime: Runtime, gate: Gate, job: Job[Any], options: Options) -> bool:
@@ -214,11 +216,11 @@ def claim_newcomer(core: Core, job: Job[Any], id: str | None, now: float, place:
                 return False
         core.running[job._seq] = job
         job._claim(now, place)
-    except BaseException:
+    except BaseException as error:
         if job._state == "PENDING":
             core.running.pop(job._seq, None)
             core.withdraw(job, core.entering)
-            for rule in rules:
+            for rule in rules if not isinstance(error, IdTakenError) else ():
                 rule.ended(job, now)
         raise
     for rule in rules:

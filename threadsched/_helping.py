@@ -8,6 +8,8 @@ or wait for this very thread. Such a job is claimed like any other, runs in its 
 rings for the helper if there is none. If nobody watches the delayed heap, a helper stands in and sleeps until its head
 is due; so a delayed job starts on time though every worker waits.
 
+A thread that was written off (see ``_watcher``) does not help and is not rung for: it merely waits.
+
 **What could never end is refused.** Before it waits, it is followed to its end: a running job leads to what its thread
 is parked for or what its coroutine awaits, a pending one to its open parents. If that leads back to this thread, the
 wait gets :class:`DeadlockError` and nothing else changes. Whoever would close a ring is told.
@@ -115,6 +117,8 @@ def could_start(job: Job[Any]) -> bool:
 class Helping(Ending):
     """The room of workers that wait for jobs."""
 
+    __slots__ = ()
+
     def help(self, job: Job[Any]) -> None:
         """Before the calling thread waits for a job without a timeout: if it is a worker, see that the job ends.
 
@@ -126,11 +130,12 @@ class Helping(Ending):
             RuntimeError: inside a running event loop, for a coroutine: it would have to run on that very loop.
         """
         worker = current_worker()
-        if worker is None or worker.runtime is not self or worker.job is None:
+        if worker is None or worker.runtime is not self or worker.job is None or worker.detached:
             self._refuse_between_ticks(job)
             return
         _coroutines.refuse_to_block(job)
         waiter, before, bell = current_job() or worker.job, worker.job, Bell(self, worker, job)
+        attempt = worker.attempt
         result: Any = None
         self.note_wait(waiter, job)
         try:
@@ -144,16 +149,17 @@ class Helping(Ending):
                         result = _coroutines.run(worker, result, context)
                 except BaseException as error:  # as on the worker's own round
                     worker.job = None
-                    self.attempt_failed(task, error)
+                    self.attempt_failed(task, error, worker.attempt)
                 else:
                     worker.job = None
-                    self.finish(task, result, task_name(fn))
+                    self.finish(task, result, task_name(fn), worker.attempt)
+                worker.attempt = attempt
                 self._come_back(worker, before, task)
                 fn = args = kwargs = context = result = task = None  # type: ignore[assignment]
         finally:
             self._stop_waiting(bell, waiter)
             # An error's traceback may hold this frame.
-            del job, waiter, before, bell, worker
+            del job, waiter, before, attempt, bell, worker
 
     def _refuse_between_ticks(self, job: Job[Any]) -> None:
         if self.stepped and threading.get_ident() == self.ticker and not job.done():
@@ -178,6 +184,8 @@ class Helping(Ending):
 
     def forget_wait(self, waiter: Job[Any], job: Job[Any]) -> None:
         """Forget it again."""
+        if self.is_overrun_here(waiter):
+            return  # forgotten when it was written off; what is noted now is another attempt's
         with self.lock:
             awaited = self.awaits.get(waiter._seq, [])
             for index, one in enumerate(awaited):
@@ -239,7 +247,7 @@ class Helping(Ending):
             lacks = None
             with self.lock:
                 self._unpark_locked(bell)
-                if job.done():
+                if job.done() or worker.detached:
                     self._pass_on_locked(0)
                     return None
                 ring = self.ring_locked(job, lambda one: one._place is worker)

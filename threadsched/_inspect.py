@@ -5,6 +5,7 @@ Everything is read under the lock and turned into text outside of it.
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 import traceback
 from collections.abc import Mapping
@@ -15,6 +16,7 @@ from threadsched._errors import InvariantError
 from threadsched._job import DELAYED, WAITING, Job
 from threadsched._limit import LimitInfo
 from threadsched._records import JobInfo, JobStatus, Reason, Stats
+from threadsched._time_limits import Attempt
 from threadsched._worker import Worker
 
 if TYPE_CHECKING:
@@ -41,7 +43,7 @@ def stats(runtime: Runtime) -> Stats:
             failed=core.failed,
             cancelled=core.cancelled,
             retries=core.retries,
-            lost_workers=runtime.lost,
+            lost_workers=runtime.lost + len(runtime.written_off),
             replaced_workers=runtime.replaced,
         )
 
@@ -77,10 +79,24 @@ def info_of(runtime: Runtime, job: Job[Any], *, stack: bool = False) -> JobInfo:
 
 def stack_of(worker: Worker) -> str | None:
     """Return where a worker's thread stands, from the task inwards."""
+    return format_frames(frames_of(worker))
+
+
+def frames_of(worker: Worker) -> list[tuple[str, int, str]]:
+    """Return where a worker's thread stands, as (file, line, function) from the outermost; reads no source."""
     frame = sys._current_frames().get(worker.ident)
-    if frame is None:
+    frames = []
+    while frame is not None:
+        frames.append((frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name))
+        frame = frame.f_back
+    return frames[::-1]
+
+
+def format_frames(places: list[tuple[str, int, str]]) -> str | None:
+    """Return a stack as text, from the task inwards; None if there is none. Reads the source, so never under a lock."""
+    if not places:
         return None
-    frames = traceback.extract_stack(frame)
+    frames = traceback.StackSummary.from_list([(*place, None) for place in places])
     # Our own frames are the outermost; what the reader wants is the task's.
     inner = [entry for entry in frames if "/threadsched/_" not in entry.filename.replace("\\", "/")]
     outside = ("threading.py",)
@@ -103,15 +119,30 @@ def snapshot(runtime: Runtime) -> list[JobInfo]:
 
 
 def running(runtime: Runtime) -> tuple[JobInfo, ...]:
-    """Describe what runs, with stacks."""
+    """Describe what runs, with stacks; tasks whose attempt was written off among them."""
     with runtime.lock:
         jobs = list(runtime.core.running.values())
-    return tuple([info for job in jobs if not (info := info_of(runtime, job, stack=True)).status.ended])
+        away = list(runtime.core.time_limits.away.values())
+    infos = [info for job in jobs if not (info := info_of(runtime, job, stack=True)).status.ended]
+    return (*infos, *[_overrun(runtime, attempt) for attempt in away])
+
+
+def _overrun(runtime: Runtime, attempt: Attempt) -> JobInfo:
+    """Describe the task of a written-off attempt, which still runs while its job has moved on."""
+    worker = attempt.worker
+    name = worker.name if worker.thread is None else worker.thread.name
+    return dataclasses.replace(info_of(runtime, attempt.job), worker=name, stack=stack_of(worker))
 
 
 def explain(runtime: Runtime, job: Job[Any]) -> list[Reason]:
-    """Say why a job is not running."""
+    """Say why a job is not running, and last which time limit is to come."""
     now = runtime.read_clock()
+    reasons = _reasons(runtime, job, now)
+    with runtime.lock:
+        return reasons + runtime.core.time_limits.reason(job, now)
+
+
+def _reasons(runtime: Runtime, job: Job[Any], now: float) -> list[Reason]:
     info = info_of(runtime, job)
     with runtime.lock:
         delayed = job._place is DELAYED and info.run_at > now
@@ -163,6 +194,7 @@ def check(runtime: Runtime) -> None:
     with runtime.lock:
         runtime.core.check_invariants()
         _dependencies.audit(runtime.core)
+        _check_pool(runtime)
         tokens = runtime.idle + runtime.watch
         ours = {id(worker.token) for worker in runtime.workers.values()}
         problem = runtime.wall.audit(runtime)
@@ -177,11 +209,33 @@ def check(runtime: Runtime) -> None:
         elif not runtime.stepped and len(runtime.core.running) > len(runtime.workers) + sum(
             not isinstance(job._place, Worker) or job._place.number < 0  # claimed, or run by its submitter
             for job in runtime.core.running.values()
-        ) + sum(worker.depth + worker.adopted for worker in runtime.workers.values()):
+        ) + sum(worker.depth + worker.adopted for worker in runtime.workers.values()) + sum(
+            1 + worker.depth + worker.adopted for worker in runtime.written_off.values()
+        ):
             problem = "more jobs run than there are workers"
         elif not set(runtime.awaits) <= set(runtime.core.running):
             problem = "a job waits for another and does not run"
         elif runtime.stand_in is not None and id(runtime.stand_in) not in runtime.helpers:
             problem = "who stands in for the watch is not asleep"
+    if problem:
+        raise InvariantError(problem)
+
+
+def _check_pool(runtime: Runtime) -> None:
+    """Audit who is in the pool and who was written off. Lock held."""
+    lost = runtime.written_off
+    problem = None
+    if len(set(runtime.posts)) != runtime.width:
+        problem = f"there are {len(set(runtime.posts))} posts for {runtime.width} workers"
+    elif len(lost) > runtime.width:
+        problem = f"{len(lost)} threads of {runtime.width} workers are lost"
+    elif set(lost) & (set(runtime.posts) | runtime.launched | set(runtime.workers)):
+        problem = "a lost thread is in the pool"
+    elif not all(worker.detached for worker in lost.values()):
+        problem = "a lost thread takes itself for a member of the pool"
+    elif any(worker.detached for worker in runtime.workers.values()):
+        problem = "a worker takes itself for lost"
+    elif not runtime.stepped and not runtime.launched <= set(runtime.posts):
+        problem = "a worker holds no post"
     if problem:
         raise InvariantError(problem)

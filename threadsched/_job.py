@@ -209,12 +209,13 @@ class Job(concurrent.futures.Future[T], Generic[T]):
         self._options = options.lasting
         self._priority = options.priority
         self._submitted_at = now
-        delay = options.delay
-        self._run_at = now + delay if delay else now
-        if options.deadline is not None:
-            self._deadline = now + options.deadline
         self._state = _PENDING
-        self._place: Any = DELAYED if delay else READY
+        if options.delay:
+            self._run_at = now + options.delay
+            self._place: Any = DELAYED
+        else:
+            self._run_at = now
+            self._place = READY
         self._attempts = 0
         self._started_at: float | None = None
         self._attached: Attached | None = None
@@ -287,7 +288,8 @@ class Job(concurrent.futures.Future[T], Generic[T]):
     def explain(self) -> list[Reason]:
         """Return why it is not running: delayed until when, queued, in backoff, running, or ended.
 
-        For an ended job the one reason says how it ended. Cost: O(1).
+        For an ended job the one reason says how it ended. With a time limit that may still come, the last reason says
+        which, and when. Cost: O(1).
         """
         return self._runtime.explain(self)
 
@@ -480,9 +482,9 @@ class Job(concurrent.futures.Future[T], Generic[T]):
 
     @property
     def cancel_requested(self) -> bool:
-        """Whether somebody asked the running task to stop."""
+        """Whether somebody asked the running task to stop, or its ``timeout`` has passed."""
         attached = self._attached
-        return attached is not None and attached.stop
+        return attached is not None and (attached.stop or self._runtime.is_overrun_here(self))
 
     def check_cancelled(self) -> None:
         """Raise JobStoppedError if a stop was requested; a task that lets it out ends CANCELLED."""
@@ -509,8 +511,8 @@ class Job(concurrent.futures.Future[T], Generic[T]):
         """Count the times of a job not yet accepted from ``now``: its submitter had to wait for a place."""
         self._submitted_at = now
         self._run_at = now + options.delay
-        if options.deadline is not None:
-            self._deadline = now + options.deadline
+        if options.deadline is not None and not options.deadline.wall:
+            self._deadline = now + options.deadline.seconds
 
     def _illegal(self, move: str) -> NoReturn:
         raise _errors.IllegalMoveError(f"cannot {move} {self!r}")

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from time import monotonic
 from typing import Any, Generic, TypeVar
 
 from threadsched import _numbers
+from threadsched._bulk import BATCH, submit_many, takes_many
 from threadsched._errors import QueueFullError
 from threadsched._job import Job
+from threadsched._options import Options
+from threadsched._runtime import Runtime
 
 T = TypeVar("T")
+
+# Whose items are all there: none is worth waiting for, so nothing starts later for being submitted with others.
+AT_HAND = (list, tuple, range, str, bytes, set, frozenset, dict, deque)
 
 
 class Results(Iterator[T], Generic[T]):
@@ -31,8 +38,10 @@ class Results(Iterator[T], Generic[T]):
         inputs: Iterator[tuple[Any, ...]],
         timeout: float | None,
         window: int | None,
+        bulk: tuple[Runtime, Options] | None,
     ) -> None:
         self._submit = submit
+        self._bulk = bulk  # where to submit in batches, with what
         self._fn = fn
         self._inputs: Iterator[tuple[Any, ...]] | None = inputs  # None: read to its end, or given up
         self._deadline = None if timeout is None else monotonic() + timeout
@@ -55,6 +64,8 @@ class Results(Iterator[T], Generic[T]):
     def __next__(self) -> T:
         self._begun = True
         try:
+            if self._inputs is None and self._deadline is None and self._jobs:
+                return self._jobs.popleft().result()
             # Not before the last result was handed out: the first one is there after `window` inputs.
             self._read_ahead()
             if self._jobs:
@@ -84,6 +95,8 @@ class Results(Iterator[T], Generic[T]):
 
     def _read_ahead(self) -> None:
         """Submit until the window is full, the input ends, or the queue is full and a result of ours is to come."""
+        if self._bulk is not None and self._held is None:
+            self._read_batches(*self._bulk)
         while self._inputs is not None and (self._window is None or len(self._jobs) < self._window):
             try:
                 if self._held is None:
@@ -101,6 +114,26 @@ class Results(Iterator[T], Generic[T]):
             else:
                 self._held = None
                 self._jobs.append(job)
+
+    def _read_batches(self, runtime: Runtime, options: Options) -> None:
+        """Submit in batches as far as that goes; what is left of the input is for the loop above."""
+        while self._inputs is not None and takes_many(runtime, options):
+            size = BATCH if self._window is None else min(BATCH, self._window - len(self._jobs))
+            if size < 2:
+                return
+            batch: list[tuple[Any, ...]] = []
+            try:
+                for item in islice(self._inputs, size):
+                    batch.append(item)  # noqa: PERF402 -- what was read before an error of the input counts
+            except Exception as error:
+                self._fault = error
+            if len(batch) < size:
+                self._inputs = None
+            try:
+                submit_many(runtime, self._fn, batch, options, self._jobs)
+            except Exception as error:  # refused
+                self._inputs = None
+                self._fault = error
 
     def close(self) -> None:
         """Cancel what has not started, and read no further. May be called again."""
@@ -123,11 +156,17 @@ def map_over(
     timeout: object,
     chunksize: object,
     buffersize: object,
+    bulk: tuple[Runtime, Options] | None,
 ) -> Iterator[T]:
-    """Check the arguments of a ``map`` and start it."""
+    """Check the arguments of a ``map`` and start it.
+
+    ``bulk`` says where ``submit`` leads and with which options, if it is our own: then batches may go past it.
+    """
     if not callable(fn):
         raise TypeError(f"the task must be callable, not {_numbers.describe(fn)}")
     _numbers.count("chunksize", chunksize, least=1)
     window = None if buffersize is None else _numbers.count("buffersize", buffersize, least=1)
     limit = None if timeout is None else _numbers.seconds("timeout", timeout)
-    return Results(submit, fn, zip(*iterables, strict=False), limit, window)
+    if not all(type(iterable) in AT_HAND for iterable in iterables):
+        bulk = None
+    return Results(submit, fn, zip(*iterables, strict=False), limit, window, bulk)

@@ -28,6 +28,8 @@ class JobOptions(TypedDict, total=False):
     retries: int
     backoff: Seconds
     retry: Retry | None
+    timeout: Seconds | None
+    expires: Seconds | datetime | None
     deadline: Seconds | datetime | None
     submit_timeout: Seconds | None
     context: bool
@@ -58,21 +60,35 @@ REPLACE = "replace"
 DEFAULTS: Options = None  # type: ignore[assignment]  # made below, and asked for by the first of them
 
 
-class OnWall:
-    """The options that are instants on the wall clock: ``at`` and a dated ``deadline``, in seconds since 1970."""
+class When:
+    """A point in time as it was given: ``seconds`` from now, or since 1970 where ``wall`` is true."""
 
-    __slots__ = ("deadline", "planned")
+    __slots__ = ("seconds", "wall")
 
-    def __init__(self, planned: float | None, deadline: float | None) -> None:
+    def __init__(self, seconds: float, *, wall: bool) -> None:
+        self.seconds = seconds
+        self.wall = wall
+
+    def on_clock(self, now: float, offset: float) -> float:
+        """Return it as a reading of the scheduler's clock, which the wall clock is ``offset`` ahead of."""
+        return round(self.seconds - offset, 6) if self.wall else now + self.seconds
+
+    def on_wall(self, now: float, offset: float) -> float:
+        """Return it in seconds since 1970."""
+        return self.seconds if self.wall else now + offset + self.seconds
+
+
+class At:
+    """The option ``at``: an instant on the wall clock, in seconds since 1970."""
+
+    __slots__ = ("planned",)
+
+    def __init__(self, planned: float) -> None:
         self.planned = planned
-        self.deadline = deadline
 
     def attach(self, runtime: Any, job: Any) -> None:
         """Time a new job."""
-        if self.deadline is not None:
-            job._deadline = runtime.wall.on_clock(runtime, self.deadline)
-        if self.planned is not None:
-            runtime.wall.attach(runtime, job, self.planned)
+        runtime.wall.attach(runtime, job, self.planned)
 
 
 class Options:
@@ -84,6 +100,7 @@ class Options:
         "context",
         "deadline",
         "delay",
+        "expires",
         "id",
         "if_exists",
         "lasting",
@@ -91,7 +108,9 @@ class Options:
         "name",
         "priority",
         "retry",
+        "special",
         "submit_timeout",
+        "timeout",
         "timing",
     )
 
@@ -106,6 +125,8 @@ class Options:
         retries: object = _UNSET,
         backoff: object = _UNSET,
         retry: object = None,
+        timeout: object = None,
+        expires: object = None,
         deadline: object = None,
         submit_timeout: object = None,
         context: object = True,
@@ -120,18 +141,19 @@ class Options:
         self.delay = 0.0 if delay is _UNSET else _numbers.seconds("delay", delay)
         self.priority = _numbers.real("priority", priority)
         self.context = _numbers.flag("context", context)
-        dated = _numbers.moment("deadline", deadline) if isinstance(deadline, datetime) else None
-        self.deadline = None if deadline is None or dated is not None else _numbers.seconds("deadline", deadline)
+        self.timeout = None if timeout is None else _numbers.seconds("timeout", timeout, zero=False)
+        self.expires = _checked_when("expires", expires)
+        self.deadline = _checked_when("deadline", deadline)
         self.submit_timeout = None if submit_timeout is None else _numbers.seconds("submit_timeout", submit_timeout)
         self.retry = _checked_retry(retries, backoff, retry)
         self.after: tuple[Future[Any], ...] = ()
         self.after_any_outcome = _numbers.flag("after_any_outcome", after_any_outcome)
         # What times a job otherwise than by a delay: an object with ``attach(runtime, job)``, asked at submission.
         self.timing: Any = None
-        if at is not None and delay is not _UNSET:
-            raise TypeError("at cannot be given together with delay: both say when")
-        if at is not None or dated is not None:
-            self.timing = OnWall(None if at is None else _numbers.moment("at", at), dated)
+        if at is not None:
+            if delay is not _UNSET:
+                raise TypeError("at cannot be given together with delay: both say when")
+            self.timing = At(_numbers.moment("at", at))
         self.limits = _checked_names(limits)
         # What a job keeps: if nothing in here outlasts the submission, the defaults, so that a million jobs with a
         # delay of their own do not keep a million of these.
@@ -144,6 +166,17 @@ class Options:
                 self.lasting = copy.copy(self)  # a job must not keep its parents, nor must its record
                 self.lasting.lasting = self.lasting
             self.after = parents
+        # One test a submission for all that few jobs have: parents, limits, a timing, or times of their own.
+        times = (self.timing, self.timeout, self.expires, self.deadline)
+        self.special = bool(parents or self.limits or any(one is not None for one in times))
+
+
+def _checked_when(name: str, value: object) -> When | None:
+    if value is None:
+        return None
+    if isinstance(value, datetime):
+        return When(_numbers.moment(name, value), wall=True)
+    return When(_numbers.seconds(name, value), wall=False)
 
 
 def _checked_names(limits: object) -> tuple[str, ...]:

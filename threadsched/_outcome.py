@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from threadsched import _locks, _log, _numbers, _worker
 from threadsched._errors import JobStoppedError, WorkerDiedError
 from threadsched._job import Job, task_name
+from threadsched._time_limits import Attempt, Right
 
 if TYPE_CHECKING:
     from threadsched._ending import Ending
@@ -35,9 +36,10 @@ def run_attempt(runtime: Ending, slot: _worker.Worker, job: Job[Any]) -> BaseExc
         except BaseException as error:  # as on a worker: that job's failure alone
             outcome = error
     if outcome is None:
-        runtime.finish(job, result, job.name)
+        runtime.finish(job, result, job.name, slot.attempt)
     else:
-        runtime.attempt_failed(job, outcome)
+        runtime.attempt_failed(job, outcome, slot.attempt)
+    slot.attempt = None
     try:
         return outcome
     finally:
@@ -45,8 +47,28 @@ def run_attempt(runtime: Ending, slot: _worker.Worker, job: Job[Any]) -> BaseExc
         del held, fn, args, kwargs, outcome, job
 
 
-def attempt_failed(runtime: Ending, job: Job[Any], error: BaseException) -> None:
-    """Retry, stop or fail a job whose attempt raised."""
+def attempt_failed(runtime: Ending, job: Job[Any], error: BaseException, right: Right | None = None) -> None:
+    """Retry, stop or fail a job whose attempt raised; one that raised too late has timed out."""
+    if type(right) is Attempt:
+        if right.job is not job:
+            right = None
+        elif right.late(job, runtime.read_clock()):
+            attempt_came_late(runtime, right, error)
+            return
+    _attempt_failed(runtime, job, error, right)
+    if type(right) is Attempt and right.over:
+        runtime.attempt_came_home(right)  # written off just now: what has come of it was dropped
+
+
+def attempt_came_late(runtime: Ending, attempt: Attempt, cause: BaseException | None = None) -> None:
+    """Drop what an attempt brought that was written off; one that comes late before that has timed out all the same."""
+    if not attempt.over:
+        _attempt_failed(runtime, attempt.job, attempt.limit.timed_out(cause), attempt)
+    if attempt.over:
+        runtime.attempt_came_home(attempt)
+
+
+def _attempt_failed(runtime: Ending, job: Job[Any], error: BaseException, right: Right | None) -> None:
     trace = _log.traceback_of(error)
     while trace is not None and trace.tb_frame.f_code not in _worker.OUTER_CODE:
         trace = trace.tb_next
@@ -54,16 +76,16 @@ def attempt_failed(runtime: Ending, job: Job[Any], error: BaseException) -> None
         trace = trace.tb_next
         BaseException.with_traceback(error, trace)  # as the task left it, without the worker's own frames
     if isinstance(error, JobStoppedError) and job.cancel_requested:
-        runtime.stop(job)
+        runtime.stop(job, right)
         return
     text = _log.describe_error(error)
-    if _retried(runtime, job, error, text):
+    if _retried(runtime, job, error, text, right):
         return
     _note_earlier_attempts(job, error)
-    runtime.fail(job, error, text)
+    runtime.fail(job, error, text, right)
 
 
-def _retried(runtime: Ending, job: Job[Any], error: BaseException, text: str) -> bool:
+def _retried(runtime: Ending, job: Job[Any], error: BaseException, text: str, right: Right | None) -> bool:
     """Put the job back if another attempt is due to it.
 
     A ``Retry`` or a policy that raises means the end: its error is logged, and noted on the job's own.
@@ -79,11 +101,13 @@ def _retried(runtime: Ending, job: Job[Any], error: BaseException, text: str) ->
         now = runtime.read_clock()
         run_at = now + pause
         with runtime.lock:
+            if right is not None and not right.may_settle():
+                return False
             job._run_at = run_at  # the policy must see when it will run; the job is ours until the retry is decided
         decided = None
         while decided is None:  # again if the policy was swapped since the key was computed
             ranking = runtime.core.ranking
-            decided = runtime.retry(job, run_at, ranking, ranking.key_of(job), now, error, text)
+            decided = runtime.retry(job, run_at, ranking, ranking.key_of(job), now, error, text, right)
         if decided:
             return True
     except BaseException as fault:
@@ -91,7 +115,8 @@ def _retried(runtime: Ending, job: Job[Any], error: BaseException, text: str) ->
         _log.report(logging.ERROR, "job %r is not retried: deciding on it raised %s", job.id, told, error=fault)
         _add_note(error, f"not retried: deciding on it raised {told}")
     with runtime.lock:
-        job._run_at = due
+        if right is None or right.may_settle():
+            job._run_at = due
     return False
 
 
@@ -146,8 +171,10 @@ def worker_died(runtime: Pool, worker: Worker, error: BaseException) -> None:
         for tokens in (runtime.idle, runtime.watch):
             if worker.token in tokens:
                 tokens.remove(worker.token)
-        held = [job for job in runtime.core.running.values() if job._place is worker]
-        runtime.replaced += 1
+        overrun = [attempt.job for attempt in worker.overrun]  # those are settled by others
+        held = [job for job in runtime.core.running.values() if job._place is worker and job not in overrun]
+        lost = runtime.written_off.pop(worker.number, None) is worker
+        runtime.replaced += not lost  # else it has its successor
         if runtime.workers.get(worker.number) is worker:
             del runtime.workers[worker.number]
             runtime.launched.discard(worker.number)
@@ -173,6 +200,8 @@ def worker_died(runtime: Pool, worker: Worker, error: BaseException) -> None:
                 "no successor for worker %s: %s; tried again at the next submission",
                 worker.name, _log.describe_error(failure),
             )  # fmt: skip
+    for attempt in list(worker.overrun):
+        runtime.attempt_came_home(attempt)
 
 
 def orphan(runtime: Pool, jobs: list[Job[Any]], own: Job[Any] | None) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from threadsched import _numbers
 from threadsched._grid import COALESCE, MISSED, MODES, RATE
-from threadsched._options import JobOptions, ScheduleOptions
+from threadsched._options import JobOptions, ScheduleOptions, When
 
 # The options that say how a job recurs: nothing for submit().
 RECURRING = frozenset(ScheduleOptions.__annotations__) - frozenset(JobOptions.__annotations__)
@@ -52,24 +52,6 @@ class Plan:
             hint = f"; zoneinfo.ZoneInfo({tz!r}), say" if type(tz) is str else ""
             raise TypeError(f"tz must be a tzinfo, not {_numbers.describe(tz)}{hint}")
         self.tz = tz
-
-
-class When:
-    """A point in time as it was given: ``seconds`` from now, or since 1970 where ``wall`` is true."""
-
-    __slots__ = ("seconds", "wall")
-
-    def __init__(self, seconds: float, *, wall: bool) -> None:
-        self.seconds = seconds
-        self.wall = wall
-
-    def on_clock(self, now: float, offset: float) -> float:
-        """Return it as a reading of the scheduler's clock, which the wall clock is ``offset`` ahead of."""
-        return round(self.seconds - offset, 6) if self.wall else now + self.seconds
-
-    def on_wall(self, now: float, offset: float) -> float:
-        """Return it in seconds since 1970."""
-        return self.seconds if self.wall else now + offset + self.seconds
 
 
 def _when(name: str, value: object) -> When | None:

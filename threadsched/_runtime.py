@@ -1,8 +1,8 @@
 """The lock's user on the hot path: submissions, and a worker's turn at the lock.
 
 A :class:`Runtime` is a scheduler without its face, assembled from one room for each concern: ``_shared`` (the lock,
-what it guards, wake-ups), ``_waiting``, ``_ending``, ``_pool``, and this one, which joins the thread-free core to the
-workers. The rules of the lock stand at the top of ``_shared``.
+what it guards, wake-ups), ``_waiting``, ``_ending``, ``_helping``, ``_awaiting``, ``_pool``, ``_watcher``, and this
+one, which joins the thread-free core to the workers. The rules of the lock stand at the top of ``_shared``.
 """
 
 from __future__ import annotations
@@ -11,25 +11,29 @@ import contextvars
 from types import FunctionType
 from typing import Any
 
-from threadsched import _dependencies, _full, _inspect, _locks, _outcome, _reorder
-from threadsched._job import READY, WAITING, Job
+from threadsched import _dependencies, _full, _inspect, _locks, _outcome, _reorder, _time_limits
+from threadsched._core import IdTakenError
+from threadsched._job import READY, Job
 from threadsched._locks import step_aside
 from threadsched._options import Options
 from threadsched._policy import BeforeRaisedError, OrderingPolicy
-from threadsched._pool import Pool
 from threadsched._records import JobInfo, Reason
 from threadsched._series import Run
+from threadsched._time_limits import UnwatchedError
+from threadsched._watcher import Watching
 from threadsched._worker import AGAIN, CLEAR, CONDITION, IDLE, LEAVE, OUTBOX, TELL, WATCH, Worker
 
 copy_context = contextvars.copy_context
 
 
-class Runtime(Pool):
+class Runtime(Watching):
     """A scheduler without its face.
 
     Jobs, workers, submitters and hooks hold this, never the ``Scheduler``, so that dropping the scheduler is noticed
     although jobs are pending.
     """
+
+    __slots__ = ()
 
     def submit(
         self,
@@ -37,44 +41,40 @@ class Runtime(Pool):
         args: tuple[Any, ...],
         kwargs: dict[str, Any] | None,
         options: Options,
-        job: Job[Any] | None = None,
+        held: Job[Any] | None,
     ) -> Job[Any]:
         """Accept a job: the hot path, a few C calls long inside the lock.
 
-        ``job`` is one that a full queue held up before, and for which there is a place now (see ``_full``).
+        ``held`` is one that a full queue held up before, and for which there is a place now (see ``_full``).
         """
-        again = job is not None
+        job = held
         if job is None:
             if type(fn) is not FunctionType:
                 _outcome.check_task(fn)
-            context = copy_context() if options.context else None
-            job = Job(self, fn, args, kwargs or None, options, context or None, self.now())
-            if options.after:
-                _dependencies.attach(self, job, options)
-            if options.timing is not None:
-                options.timing.attach(self, job)
-            if options.limits:  # last of the rules: it takes something when it allows
-                attached = job._attach()
-                attached.rules = (*attached.rules, self.limits.group(options.limits))
+            context = (copy_context() or None) if options.context else None
+            now = self.now
+            job = Job(self, fn, args, kwargs or None, options, context, now())
+            if options.special:
+                self._dress(job, options)
         core = self.core
         while True:
             if not self.manned:
                 self.man()
             ranking = core.ranking
-            if ranking.trusted:
-                seq = 0
-            else:
+            seq = 0
+            if not ranking.trusted:
                 with self.lock:
                     ranking.refuse_in_before()
                     seq = job._seq = next(core.numbers)  # a policy of the user's may look at job.seq
-            job._key = ranking.key_of(job)
+            key_of = ranking.key_of
+            job._key = key_of(job)
             if self.mark is not None:
                 step_aside(self)
             self.mark = job
             with self.lock:
                 outer = core.entering
                 try:
-                    if core.closed or self.broken is not None:
+                    if core.closed:  # as one whose initializer failed is, too
                         self._refuse()
                     if core.ranking is not ranking:
                         continue  # swapped since the key was computed
@@ -85,7 +85,8 @@ class Runtime(Pool):
                     gate = core.gate
                     if gate is not None and type(options.timing) is not Run and not gate.admits(job, core.pending):
                         break  # full
-                    seq = seq or next(core.numbers)
+                    if not seq:
+                        seq = next(core.numbers)
                     if options.id is not None:
                         core.reserve(job, options.id)
                     if core.enter(job, seq):
@@ -100,7 +101,13 @@ class Runtime(Pool):
                     core.withdraw(job, outer)
                     if core.gate is not None:
                         core.gate.withdraw(job, core.pending)
-                    if job._place is WAITING and seq not in core.pending:
+                    if isinstance(error, UnwatchedError):
+                        self.manned = False
+                        continue
+                    if isinstance(error, IdTakenError):
+                        raise  # before it entered anything; whoever catches this may go on with the job
+                    if job._attached is not None and seq not in core.pending:
+                        _time_limits.detach(job)
                         _dependencies.detach(job)
                     if isinstance(error, BeforeRaisedError):
                         raise error.error from None
@@ -108,9 +115,27 @@ class Runtime(Pool):
                 finally:
                     if self.mark is job:
                         self.mark = None
-        if again:
+        if held is not None:
             raise _full.StillFullError
         return _full.make_room(self, job, options)
+
+    def _dress(self, job: Job[Any], options: Options) -> None:
+        """Give a new job what few jobs have."""
+        if options.deadline is not None:
+            deadline = options.deadline
+            job._deadline = deadline.on_clock(job._submitted_at, self.wall.look(self) if deadline.wall else 0.0)
+        if options.after:
+            _dependencies.attach(self, job, options)
+        if options.timing is not None:
+            options.timing.attach(self, job)
+        if options.timeout is not None or options.expires is not None:
+            expires = options.expires
+            offset = self.wall.look(self) if expires is not None and expires.wall else 0.0
+            _time_limits.attach(self.core.time_limits, job, options.timeout, expires, offset)
+            self.watch_limits()
+        if options.limits:  # last of the rules: it takes something when it allows
+            attached = job._attach()
+            attached.rules = (*attached.rules, self.limits.group(options.limits))
 
     def set_policy(self, policy: OrderingPolicy) -> None:
         """Order pending and future jobs by another policy."""
@@ -140,10 +165,13 @@ class Runtime(Pool):
                     attached = settled._attached
                     if attached is None:
                         core.finish(settled, result, name, now)
-                    elif attached.condition is not None:
+                    elif attached.condition is not None or (
+                        worker.attempt is not None and worker.attempt.late(settled, now)
+                    ):
                         worker.order = CONDITION
                         return None
                     elif core.finish(settled, result, name, now):
+                        worker.attempt = None
                         _locks.release_all(attached.tokens)
                         _spoil, attached.error = attached.error, None  # dropped when this frame ends, unlocked
                         if attached.callbacks:

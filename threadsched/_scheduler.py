@@ -141,7 +141,7 @@ class Scheduler(concurrent.futures.Executor):
 
         Cost: O(log n) in the pending jobs.
         """
-        return self._runtime.submit(fn, args, kwargs, DEFAULTS)
+        return self._runtime.submit(fn, args, kwargs, DEFAULTS, None)
 
     def map(
         self,
@@ -174,7 +174,8 @@ class Scheduler(concurrent.futures.Executor):
 
         Thread safety: the iterator is for one thread at a time. Cost: O(1) jobs for each result.
         """
-        return map_over(self.submit, fn, iterables, timeout, chunksize, buffersize)
+        bulk = (self._runtime, DEFAULTS) if type(self).submit is Scheduler.submit else None
+        return map_over(self.submit, fn, iterables, timeout, chunksize, buffersize, bulk)
 
     def every(self, seconds: Seconds, fn: Callable[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> Schedule:
         """Run ``fn(*args, **kwargs)`` every ``seconds``, first after one interval, and return its schedule.
@@ -493,7 +494,7 @@ class Submitter(concurrent.futures.Executor):
         if self._plan is not DEFAULT_PLAN:
             refuse_recurring(self._given)
         try:
-            job: Job[Any] = self._runtime.submit(fn, args, kwargs, self._options)
+            job: Job[Any] = self._runtime.submit(fn, args, kwargs, self._options, None)
         except IdTakenError as taken:  # and the option if_exists says what to do
             job = _taken.settle(self._runtime, taken, self._options)
         if self._options.after:
@@ -509,7 +510,8 @@ class Submitter(concurrent.futures.Executor):
         buffersize: int | None = None,
     ) -> Iterator[T]:
         """Submit ``fn`` for each input with these options; as ``Scheduler.map``."""
-        return map_over(self.submit, fn, iterables, timeout, chunksize, buffersize)
+        bulk = None if self._plan is not DEFAULT_PLAN else (self._runtime, self._options)
+        return map_over(self.submit, fn, iterables, timeout, chunksize, buffersize, bulk)
 
     def every(self, seconds: Seconds, fn: Callable[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> Schedule:
         """Run ``fn(*args, **kwargs)`` every ``seconds`` with these options; as ``Scheduler.every``.

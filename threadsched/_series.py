@@ -68,13 +68,10 @@ class Run:
         self.version = version  # of the series, for which this was decided
         self.job: Job[Any] | None = None
         self.began: float | None = None
-        self.out = 0  # attempts whose thread is in the task
+        self.out = 0  # attempts that were written off and whose thread is still in the task
 
     def attach(self, runtime: Runtime, job: Job[Any]) -> None:
         """Give a new job what belongs to a run: its due time, a copy of the schedule's context, this rule."""
-        timing = self.series.options.timing  # a dated deadline, the same for every run
-        if timing is not None:
-            timing.attach(runtime, job)
         if self.due is not None:
             job._run_at = self.due
         context = self.series.context
@@ -94,15 +91,22 @@ class Run:
 
     def started(self, job: Job[Any], now: float) -> None:
         """Note when the run began."""
-        self.out += 1
         if self.began is None:
             self.began = now
 
     def ended(self, job: Job[Any], now: float) -> None:
         """Free the series' place when the job has ended and its threads are back."""
-        self.out = max(self.out - 1, 0)
         if not self.out and job.status.ended and self.series.run is self:
             self.series.run_ended(self, job, now)
+
+    def away(self) -> None:
+        """Take note that an attempt was written off."""
+        self.out += 1
+
+    def came_home(self, job: Job[Any], now: float) -> None:
+        """Take note that the thread of one is back."""
+        self.out -= 1
+        self.ended(job, now)
 
 
 class Series(Armable):
@@ -378,10 +382,14 @@ class Series(Armable):
         if task is None:
             return True
         options = copy.copy(self.options)
-        options.timing, options.context = run, False  # the context is the schedule's, and the run's to copy
+        options.timing, options.context, options.special = (
+            run,
+            False,
+            True,
+        )  # the context is the schedule's, and the run's to copy
         try:
             fn, args, kwargs = task
-            runtime.submit(fn, args, kwargs, options)
+            runtime.submit(fn, args, kwargs, options, None)
         except SupersededError:
             pass
         except (SchedulerClosedError, BrokenSchedulerError):

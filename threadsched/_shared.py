@@ -27,6 +27,7 @@ others sleep without a timeout, and an idle pool with nothing delayed makes no w
 
 from __future__ import annotations
 
+import itertools
 import logging
 import math
 import weakref
@@ -54,22 +55,59 @@ def _no_face() -> None:
 class Shared:
     """Fields, wake-ups and the clock; the base of all rooms."""
 
-    # The fields of the hot path: see Core.
+    # All fields, and no dictionary: see Core.
     __slots__ = (
-        "__dict__",
+        "__weakref__",
+        "_wake_idle",
+        "_wake_watch",
+        "awaits",
         "broken",
+        "cleared",
+        "clearing",
+        "clock",
         "core",
+        "due_until",
+        "exit_hook",
+        "exit_timeout",
+        "exit_waiters",
+        "exiting",
+        "face",
+        "foreign",
+        "generation",
         "helpers",
         "idle",
+        "idle_waiters",
+        "initializer",
         "last_reading",
         "launched",
+        "limits",
         "lock",
+        "lost",
         "manned",
         "mark",
+        "name",
         "now",
+        "numbers",
+        "on_error",
+        "posts",
+        "quiet_waiters",
+        "readmissions",
+        "replaced",
+        "sleepers",
+        "stand_in",
         "stepped",
+        "tellers",
+        "ticker",
+        "told_waiters",
         "turn_waiters",
+        "virtual",
+        "wall",
         "watch",
+        "watched",
+        "watcher",
+        "width",
+        "workers",
+        "written_off",
     )
 
     def __init__(
@@ -118,7 +156,7 @@ class Shared:
         self.ticker = 0  # the thread that steps a stepped scheduler
         self.watched = math.inf  # until when that one sleeps
         self.readmissions = 0  # how many of the core's were told to the workers
-        self.sleepers: dict[Any, float] = {}  # token -> until when, of tasks in job.sleep()
+        self.sleepers: dict[Any, tuple[float, Worker]] = {}  # token -> until when, and who, of tasks in job.sleep()
         self.due_until = 0.0  # under drain="due": the reading when the door was closed
         self.clearing = False  # somebody is giving up what a shutdown leaves unstarted
         self.cleared = "all"  # the mode for which that is done
@@ -127,6 +165,15 @@ class Shared:
         self.broken: BaseException | None = None
         self.exiting = False  # the door was closed by the interpreter's exit
         self.generation = 0  # one more in each child of a fork
+        # The numbers of the threads that should serve, and the next new one. A number is never used by two workers
+        # that live at the same time; a thread that was written off keeps its own.
+        self.posts = list(range(width))
+        self.numbers = itertools.count(width)
+        self.written_off: dict[int, Worker] = {}  # number -> worker whose thread is lost and got a successor
+        # Who does, outside of the lock, what is to be done about a limit that came: key -> thread, None before it runs.
+        self.tellers: dict[object, Any] = {}
+        self.told_waiters: list[Any] = []  # tokens of threads that wait until there are none
+        self.watcher: Any = None  # the thread that watches the time limits
         self.lost = 0  # workers that could not be started at the last try
         self.replaced = 0
         self.last_reading = 0.0  # of the clock, at the last turn
@@ -139,6 +186,7 @@ class Shared:
         self.turn_waiters: list[Any] = []  # ... for the next claim, see let_woken_claim
         self._wake_idle = make_waker(self.idle)
         self._wake_watch = make_waker(self.watch)
+        self.core.time_limits.wake = make_waker(self.core.time_limits.asleep)
 
     def _wake_locked(self) -> None:
         """Something became ready: wake one sleeper."""
@@ -235,6 +283,18 @@ class Shared:
         if self.idle_waiters and not self.core.pending and not self.core.running:
             _locks.release_all(self.idle_waiters)
 
+    def _left_locked(self) -> bool:
+        """Whether every worker has left; if nothing is pending, who is stuck in a written-off task need not."""
+        if not self.launched:
+            return True
+        if self.core.pending or not self.core.closed:
+            return False
+        return sum(worker.stuck for worker in self.workers.values()) >= len(self.launched)
+
+    def _tell_left_locked(self) -> None:
+        if self.exit_waiters and self._left_locked():
+            _locks.release_all(self.exit_waiters)
+
     def _mind_keepers_locked(self, resting: bool = False) -> None:
         """Wake a worker for what the keepers let go, and see that somebody sleeps no longer than to their alarm.
 
@@ -272,7 +332,12 @@ class Shared:
     def on_worker(self) -> bool:
         """Say whether the calling thread is one of our workers."""
         worker = current_worker()
-        return worker is not None and worker.runtime is self and worker.generation == self.generation
+        return worker is not None and worker.runtime is self and not worker.detached
+
+    def is_overrun_here(self, job: Job[Any]) -> bool:
+        """Say whether the calling thread is in a written-off attempt of this job."""
+        worker = current_worker()
+        return worker is not None and any(one.job is job for one in list(worker.overrun))
 
     def _refuse(self) -> NoReturn:
         if self.broken is not None:

@@ -96,7 +96,7 @@ class StepScheduler(concurrent.futures.Executor):
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Job[Any]:
         """Accept a job for the next tick; as ``Scheduler.submit``."""
-        return self._runtime.submit(fn, args, kwargs, DEFAULTS)
+        return self._runtime.submit(fn, args, kwargs, DEFAULTS, None)
 
     def options(self, **options: Unpack[ScheduleOptions]) -> Submitter:
         """Return an executor with these job options; as ``Scheduler.options``."""
@@ -123,7 +123,7 @@ class StepScheduler(concurrent.futures.Executor):
         buffersize: int | None = None,
     ) -> Iterator[T]:
         """Submit a job for each input; as ``Scheduler.map``. Tick before you ask the iterator for a result."""
-        return map_over(self.submit, fn, iterables, timeout, chunksize, buffersize)
+        return map_over(self.submit, fn, iterables, timeout, chunksize, buffersize, (self._runtime, DEFAULTS))
 
     def pause(self) -> None:
         """Start nothing in further ticks; what is due is still promoted."""
@@ -185,6 +185,7 @@ class StepScheduler(concurrent.futures.Executor):
         with runtime.lock:
             runtime.core.ring(now)
         runtime.drain_outbox()
+        runtime.fire(now)
         with runtime.lock:
             runtime.core.promote(now)
         ran = []

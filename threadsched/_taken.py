@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from threadsched import _dependencies, _full
+from threadsched import _dependencies, _full, _time_limits
 from threadsched._core import IdTakenError
 from threadsched._errors import DuplicateJobError
-from threadsched._job import READY, WAITING, Job
+from threadsched._job import READY, Job
 from threadsched._options import RETURN, Options
 from threadsched._policy import BeforeRaisedError
+from threadsched._time_limits import UnwatchedError
 
 if TYPE_CHECKING:
     from threadsched._runtime import Runtime
@@ -74,7 +75,11 @@ def replace(runtime: Runtime, job: Job[Any], holder: Job[Any], options: Options)
             except BaseException as error:
                 core.withdraw(job, outer)
                 core.named.setdefault(id, holder)
-                if job._place is WAITING and seq not in core.pending:
+                if isinstance(error, UnwatchedError):
+                    runtime.manned = False
+                    continue
+                if job._attached is not None and seq not in core.pending:
+                    _time_limits.detach(job)
                     _dependencies.detach(job)
                 if isinstance(error, BeforeRaisedError):
                     raise error.error from None

@@ -27,6 +27,8 @@ TURN = 0.01
 class Waiting(Shared):
     """The room of those who sleep."""
 
+    __slots__ = ()
+
     def wait_for_end(self, job: Job[Any], timeout: float | None) -> bool:
         """Sleep until the job has ended; False if ``timeout`` real seconds passed first."""
         token = make_token()
@@ -104,7 +106,7 @@ class Waiting(Shared):
         token = make_token()
         with self.lock:
             self.exit_waiters.append(token)
-            if not self.launched:
+            if self._left_locked():
                 return self._forget(token, self.exit_waiters)
         return self._wait_on(token, self.exit_waiters, timeout)
 
@@ -116,7 +118,7 @@ class Waiting(Shared):
         """
         token = make_token()
         with self.lock:
-            asleep = len(self.idle) + len(self.watch) + len(self.sleepers)
+            asleep = len(self.idle) + len(self.watch) + self._sleepers_locked()
             at_work = sum(worker.job is not None for worker in self.workers.values())
             if not len(self.core.ready) or asleep + at_work >= len(self.launched):
                 return
@@ -152,8 +154,8 @@ class Waiting(Shared):
                 with self.lock:
                     attached = job._attach()
                     attached.sleeper = token
-                    self.sleepers[token] = until
-                    if attached.stop:
+                    self.sleepers[token] = (until, worker)
+                    if attached.stop or self.is_overrun_here(job):
                         return False
                 # Read after the registration, as in sleep_as_watch.
                 left = until - self.read_clock()
@@ -166,22 +168,31 @@ class Waiting(Shared):
             finally:
                 with self.lock:
                     self.sleepers.pop(token, None)
-                    job._attach().sleeper = None
+                    attached = job._attach()
+                    if attached.sleeper is token:  # else it is that of another attempt
+                        attached.sleeper = None
         return False
 
     def _quiescent_locked(self, now: float) -> bool:
         """Whether every worker sleeps and nothing is due at ``now`` that any of them could take or promote."""
-        asleep = len(self.idle) + len(self.watch) + len(self.sleepers)
+        asleep = len(self.idle) + len(self.watch) + self._sleepers_locked()
         asleep += self._helpers_asleep_locked() if self.helpers else 0
-        due = self.core.next_due()
+        asleep += sum(worker.stuck and worker.parked is None for worker in self.workers.values())
+        due, limit = self.core.next_due(), self.core.time_limits.due()
         free = self.idle or self.watch  # else nobody is there who could take what is ready
         return (
             asleep >= len(self.launched)
             and (self.core.halted or not free or not len(self.core.ready))
             and (due is None or due > now or not (free or self.helpers))
+            and (limit is None or limit > now)  # which the watcher looks after, not they
             and not self.core.outbox
-            and all(until > now for until in self.sleepers.values())
+            and not self.tellers
+            and all(until > now for until, _ in self.sleepers.values())
         )
+
+    def _sleepers_locked(self) -> int:
+        """Count the workers in ``job.sleep()``; a thread that was written off, or a submitter's own, is none."""
+        return sum(self.workers.get(worker.number) is worker for _, worker in self.sleepers.values())
 
     def _helpers_asleep_locked(self) -> int:
         """Count the workers that wait inside a task: those whose thread sleeps, or whose coroutines all await jobs."""
@@ -202,10 +213,9 @@ class Waiting(Shared):
         """
         now = self.read_clock()
         with self.lock:
-            times = list(self.sleepers.values())
-            due = self.core.next_due()
-        if due is not None and due > now:
-            times.append(due)
+            times = [until for until, _ in self.sleepers.values()]
+            due = [self.core.next_due(), self.core.time_limits.due()]
+        times += [time for time in due if time is not None and time > now]
         return min(times, default=None)
 
     def look_again(self) -> None:
@@ -214,10 +224,13 @@ class Waiting(Shared):
         with self.lock:
             if self.core.next_due() is not None:
                 self._new_head_locked()
+            limit = self.core.time_limits.due()
+            if limit is not None and limit <= now:
+                self.core.time_limits.ring()
             for bell in list(self.helpers.values()):
                 if bell.due is not None and bell.due <= now:
                     bell.release()
-            for token, until in list(self.sleepers.items()):
+            for token, (until, _) in list(self.sleepers.items()):
                 if until <= now and self.sleepers.pop(token, None) is not None:
                     token.release()
 

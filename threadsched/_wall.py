@@ -40,8 +40,6 @@ DIGITS = 6
 class WallWatch(Armable):
     """Follows the wall clock for one scheduler. Also a rule of the jobs with ``at``: it is told when they start."""
 
-    until_home = False
-
     def __init__(self, clock: object) -> None:
         # Set once.
         self._wall: Any = getattr(clock, "wall", None) or time.time
@@ -140,10 +138,6 @@ class WallWatch(Armable):
         """See to the next look, if there is anything to look for and nobody will tell us."""
         if self.busy and not self.ticket and not self._told and runtime.core.alarms.arm(self, now + PERIOD):
             runtime._new_head_locked()
-
-    def on_clock(self, runtime: Runtime, planned: float) -> float:
-        """Return an instant of the wall clock as a reading of the scheduler's, by how the two stand now."""
-        return round(planned - self.look(runtime), DIGITS)
 
     def proceed(self, runtime: Runtime) -> None:
         """Look, and look again in PERIOD seconds."""

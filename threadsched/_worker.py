@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from threadsched import _coroutines, _locks, _log
 from threadsched._job import Job, task_name
+from threadsched._time_limits import Attempt
 
 if TYPE_CHECKING:
     from threadsched._runtime import Runtime
@@ -30,7 +31,7 @@ WATCH = "watch"
 TELL = "tell"
 """The settled job has callbacks: run them, then come again."""
 CONDITION = "condition"
-"""The settled job is watched by ``wait``: settle it under its condition, then come again."""
+"""The finished job is watched by ``wait``, or came too late: settle it as that asks, then come again."""
 CLEAR = "clear"
 """A shutdown left jobs to give up: help with that, then come again."""
 AGAIN = "again"
@@ -67,7 +68,7 @@ def current_job() -> Job[Any] | None:
         # On the loop: one of several coroutines that it serves.
         known = _coroutines.job_here.get()
         here = None if known is None else known()
-        if here is not None and here._place is worker:
+        if here is not None and (here._place is worker or here in worker.tasks.values()):
             return here
     return job
 
@@ -88,7 +89,9 @@ class Worker:
 
     __slots__ = (
         "adopted",
+        "attempt",
         "depth",
+        "detached",
         "driven",
         "due",
         "generation",
@@ -98,6 +101,7 @@ class Worker:
         "name",
         "number",
         "order",
+        "overrun",
         "parked",
         "runtime",
         "settled",
@@ -119,11 +123,21 @@ class Worker:
         self.adopted = 0  # jobs that coroutines on the loop await and that run there; guarded by the lock
         self.depth = 0  # jobs on this thread beside the one that it claimed in its own round; guarded by the lock
         self.parked: Job[Any] | None = None  # what it sleeps for inside a task; guarded by the lock
+        # Of the job with a timeout that this thread claimed last and has not settled. Of its own thread alone.
+        self.attempt: Attempt | None = None
+        self.overrun: list[Attempt] = []  # attempts that were written off and whose task is still on this thread
+        # Written off with its thread, or in the child of a fork: it is no member of the pool. Guarded by the lock.
+        self.detached = False
         self.order = IDLE  # what the last turn said
         self.due: float | None = None  # with WATCH: until when to sleep
         self.ident = 0
         self.loop: Any = None  # the event loop of this thread, made for the first coroutine
         self.thread: threading.Thread | None = None
+
+    @property
+    def stuck(self) -> bool:
+        """Whether its thread is in a task that was written off, and no coroutine."""
+        return any(one.stopper is None for one in self.overrun)
 
     def main(self) -> None:
         """Serve until told to leave; whatever happens, leave the scheduler whole."""
@@ -162,7 +176,7 @@ class Worker:
                     self.carry_home(settled, result, name)
                 # Nothing of the last job may outlive it here, and now the lock is free.
                 fn = args = kwargs = context = result = settled = self.settled = None
-                if not self.rest():
+                if not self.rest() or (self.detached and not runtime.come_home(self)):
                     return
                 continue
             # The references of the last job are replaced here, and not under the lock; those of this job are kept
@@ -170,21 +184,33 @@ class Worker:
             settled = self.settled = None
             fn, args, kwargs, context = job._fn, job._args, job._kwargs, job._context
             try:
-                result = run_task(fn, args, kwargs, own_context(job) if context is not None else Context())
+                # run_task(), without its call.
+                context = own_context(job) if context is not None else Context()
+                result = context.run(fn, *args, **kwargs) if kwargs else context.run(fn, *args)
+                if type(result) is CoroutineType:
+                    result = _coroutines.run(self, result, context)
             except BaseException as error:  # a task may raise anything; it is that job's failure and nobody else's
-                runtime.attempt_failed(job, error)
+                runtime.attempt_failed(job, error, self.attempt)
+                self.attempt = None
                 fn = args = kwargs = context = result = None  # nothing is settled that would drop them under the lock
             else:
                 settled = job
                 name = fn.__qualname__ if type(fn) is FunctionType else task_name(fn)
-            if self.generation != runtime.generation:
-                return  # this thread woke up in the child of a fork: the pool it belonged to is not here
+            if self.detached:
+                # Written off; or it woke up in the child of a fork, and the pool it belonged to is not here.
+                if settled is not None:
+                    self.order = CONDITION
+                    self.carry_home(settled, result, name)
+                fn = args = kwargs = context = result = settled = job = None
+                if not runtime.come_home(self):
+                    return
             job = None
 
     def carry_home(self, settled: Job[Any], result: Any, name: str) -> None:
         """Do for a settled job what the turn could not do under the lock."""
         if self.order is CONDITION:
-            self.runtime.finish(settled, result, name)
+            self.runtime.finish(settled, result, name, self.attempt)
+            self.attempt = None
         elif self.order is TELL:
             self.runtime.run_callbacks(settled)
 
@@ -221,7 +247,7 @@ def run_task(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None, cont
 
 
 # Code whose frames are the outermost of a task's traceback and not the task's.
-OUTER_CODE = {run_task.__code__, _coroutines.run.__code__}
+OUTER_CODE = {run_task.__code__, Worker.serve.__code__, _coroutines.run.__code__}
 
 
 def call_hook(what: str, hook: Any, *args: object) -> None:
