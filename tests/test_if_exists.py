@@ -18,8 +18,15 @@ from threadsched import (
     QueueFullError,
     Scheduler,
     SchedulerClosedError,
+    current_job,
 )
 from threadsched.testing import FakeClock, StepScheduler
+
+def nap(seconds: float) -> None:
+    job = current_job()
+    assert job is not None
+    job.sleep(seconds)
+
 
 both = pytest.mark.parametrize("queue", ["lazy", "indexed"])
 relaxed = pytest.mark.parametrize("if_exists", ["return", "replace"])
@@ -197,6 +204,48 @@ def test_replace_dooms_the_dependents_of_the_old_job():
             child.result(0)
         s.check()
     assert (new.result(0), heir.result(0)) == (3, 4)
+
+
+@pytest.mark.parametrize("more", [{"timeout": 5}, {"expires": 5}, {"limits": "one"}, {"after": True}])
+@pytest.mark.parametrize("ended", [False, True])
+def test_duplicate_with_other_options_is_refused_like_any(more: dict[str, Any], ended: bool):
+    """Parents, limits or a time limit of a job that is refused for its id change nothing about the refusal."""
+    with Scheduler(1, limits={"one": Limit(concurrency=1)}) as s, occupied(s) as (blocker,):
+        options = {name: blocker if value is True else value for name, value in more.items()}
+        first = s.options(id="x").submit(abs, -1)
+        if ended:
+            first.cancel()
+        before = s.stats()
+        with pytest.raises(DuplicateJobError, match="'x' belongs to a"):
+            s.options(id="x", **options).submit(abs, -2)
+        assert s.stats() == before
+        s.check()
+
+
+@both
+@pytest.mark.parametrize("more", [{"timeout": 5}, {"expires": 5}, {"limits": "one"}, {"after": True}])
+def test_replace_keeps_what_the_newcomer_asked_for(queue: Any, more: dict[str, Any]):
+    """A newcomer that replaces has its own parents, limits and time limits, as if it had come alone."""
+    clock = FakeClock()
+    with Scheduler(1, clock=clock, queue=queue, limits={"one": Limit(rate=1, per=9)}) as s:
+        s.options(limits="one").submit(int)
+        clock.advance(0)
+        slow = s.options(delay=8).submit(int)
+        options = {name: slow if value is True else value for name, value in more.items()}
+        s.options(id="x", delay=100).submit(int)
+        job = s.options(id="x", if_exists="replace", **options).submit(nap, 7)
+        s.check()
+        clock.advance(20)
+        started = job.info().started_at
+        ended = (job.status.name, started)
+        assert ended == {
+            "timeout": ("FAILED", 0),
+            "expires": ("DONE", 0),
+            "limits": ("DONE", 9),
+            "after": ("DONE", 8),
+        }[next(iter(more))]
+        s.check()
+        job.exception(0)
 
 
 def test_replace_by_a_job_that_fails_at_once():

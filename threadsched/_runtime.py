@@ -106,7 +106,8 @@ class Runtime(Watching):
                         continue
                     if isinstance(error, IdTakenError):
                         raise  # before it entered anything; whoever catches this may go on with the job
-                    if job._attached is not None and seq not in core.pending:
+                    # Without a number it was refused before it entered, and no list has it.
+                    if job._attached is not None and hasattr(job, "_seq") and seq not in core.pending:
                         _time_limits.detach(job)
                         _dependencies.detach(job)
                     if isinstance(error, BeforeRaisedError):
