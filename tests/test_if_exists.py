@@ -22,6 +22,7 @@ from threadsched import (
 )
 from threadsched.testing import FakeClock, StepScheduler
 
+
 def nap(seconds: float) -> None:
     job = current_job()
     assert job is not None
@@ -238,12 +239,15 @@ def test_replace_keeps_what_the_newcomer_asked_for(queue: Any, more: dict[str, A
         clock.advance(20)
         started = job.info().started_at
         ended = (job.status.name, started)
-        assert ended == {
-            "timeout": ("FAILED", 0),
-            "expires": ("DONE", 0),
-            "limits": ("DONE", 9),
-            "after": ("DONE", 8),
-        }[next(iter(more))]
+        assert (
+            ended
+            == {
+                "timeout": ("FAILED", 0),
+                "expires": ("DONE", 0),
+                "limits": ("DONE", 9),
+                "after": ("DONE", 8),
+            }[next(iter(more))]
+        )
         s.check()
         job.exception(0)
 

@@ -3,11 +3,16 @@
 Those about limits, schedules, dependencies and the like stand beside the other tests of these.
 """
 
+import math
 import threading
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
 
 from tests.gates import PATIENCE, Gate, in_thread, occupied
 from tests.limits_support import scheduler
-from threadsched import Job, JobStatus, Limit, Scheduler, Stats, current_job
+from threadsched import Job, JobExpiredError, JobStatus, JobTimeoutError, Limit, Scheduler, Stats, current_job
 
 
 def boom(text: str) -> None:
@@ -175,3 +180,82 @@ def test_int_02_sleeping_tasks_are_woken_by_the_request():
         assert pool.shutdown(timeout=PATIENCE)
         assert [job.status for job in jobs] == [JobStatus.CANCELLED] * 2
         assert clock.now() == 0
+
+
+def sleep(seconds: float) -> str:
+    """Sleep on the scheduler's clock, whatever is asked meanwhile: a task that does not look."""
+    job = current_job()
+    assert job is not None
+    job.sleep(seconds)
+    return "slept"
+
+
+def test_tim_01_task_over_its_time():
+    """Of two tasks with a limit of 0.3 s, the one that takes longer fails at that instant; the other has its result."""
+    with scheduler(2) as (pool, clock, _):
+        limited = pool.options(timeout=0.3)
+        long, short = limited.submit(sleep, 0.4), limited.submit(sleep, 0.2)
+        clock.advance(1)
+        assert short.result(0) == "slept"
+        error = long.exception(0)
+        assert isinstance(error, JobTimeoutError)
+        assert isinstance(error, TimeoutError)
+        assert (long.status, long.info().finished_at) == (JobStatus.FAILED, 0.3)
+
+
+def test_tim_02_each_job_by_its_own_limit():
+    """There is no limit for all: jobs have those of their own options, or none, whatever others were given before."""
+    with scheduler(3) as (pool, clock, _):
+        usual = pool.options(timeout=0.2)
+        roomy, tight, free = (
+            pool.options(timeout=0.6).submit(sleep, 0.4),
+            pool.options(timeout=0.05).submit(sleep, 0.1),
+            pool.submit(sleep, 7),
+        )
+        clock.advance(10)
+        over = usual.submit(sleep, 0.4)
+        clock.advance(10)
+        assert [job.result(0) for job in (roomy, free)] == ["slept", "slept"]
+        assert [type(job.exception(0)) for job in (tight, over)] == [JobTimeoutError] * 2
+
+
+def test_tim_03_timed_out_task_is_over_for_the_queue():
+    """Though its thread goes on, idle is reached, the next job has a worker, and what the thread returns is dropped."""
+    gate = Gate()
+    with scheduler(1) as (pool, clock, _):
+        job = pool.options(timeout=5).submit(gate, "too late")
+        gate.await_start()
+        clock.advance(5, wait=False)
+        assert isinstance(job.exception(PATIENCE), JobTimeoutError)
+        assert pool.wait_idle(PATIENCE)
+        assert pool.submit(abs, -1).result(PATIENCE) == 1
+        assert (pool.stats().workers, pool.stats().lost_workers, pool.stats().running) == (1, 1, 0)
+        gate.open()
+        assert pool.shutdown(timeout=PATIENCE)
+        assert isinstance(job.exception(0), JobTimeoutError)
+
+
+@pytest.mark.parametrize(
+    ("value", "error"),
+    [(0, ValueError), (-1, ValueError), (math.inf, ValueError), (math.nan, ValueError), ("1", TypeError)],
+)
+def test_tim_04_bad_limits_are_refused(value: Any, error: type[Exception]):
+    """What is not positive and finite is refused by name when the options are made, for schedules too."""
+    with Scheduler(1) as s:
+        with pytest.raises(error, match="timeout must be"):
+            s.options(timeout=value)
+        assert s.stats().submitted == 0
+
+
+def test_dly_05_start_deadline_missed():
+    """Due a second ago with no grace: it is not run, its outcome says so, it has no start time; nothing else happens."""
+    with scheduler(1) as (pool, clock, starts):
+        past = datetime.fromtimestamp(clock.wall() - 1, UTC)
+        job = pool.options(at=past, expires=0).submit(starts.task)
+        lenient = pool.options(at=past).submit(starts.task, "late, and run")
+        clock.advance(10)
+        with pytest.raises(JobExpiredError, match="had not started within 0 s"):
+            job.result(0)
+        assert (job.status, job.info().started_at, job.attempts) == (JobStatus.CANCELLED, None, 0)
+        assert starts.names == ["late, and run"]
+        assert (lenient.status, pool.stats().failed) == (JobStatus.DONE, 0)
