@@ -10,7 +10,7 @@ import pytest
 
 from tests.gates import PATIENCE, Gate, Thing, end_of, in_thread, logged, occupied, uncollected
 from tests.producers import Asleep
-from threadsched import JobStatus, Limit, Scheduler, SchedulerClosedError, current_job
+from threadsched import JobExpiredError, JobStatus, Limit, Scheduler, SchedulerClosedError, current_job
 from threadsched.testing import FakeClock
 
 variable: contextvars.ContextVar[int] = contextvars.ContextVar("variable", default=0)
@@ -18,6 +18,49 @@ variable: contextvars.ContextVar[int] = contextvars.ContextVar("variable", defau
 
 def nothing(*args: object) -> None:
     pass
+
+
+def test_f07_a_hung_task_costs_neither_its_worker_nor_its_waiters():
+    """At its timeout it is over for all who wait for it; its thread is replaced, and what it brings later is dropped."""
+    clock, gate = FakeClock(), Gate()
+    before = threading.active_count()
+    told: list[JobStatus] = []
+    with logged() as records, Scheduler(1, clock=clock) as s:
+        hung = s.options(timeout=0.2).submit(gate, "late")
+        hung.add_done_callback(lambda job: told.append(hung.status))
+        child = s.options(after=hung, after_any_outcome=True).submit(abs, -1)
+        queued = s.submit(abs, -2)
+        gate.await_start()
+        clock.advance(0.2, wait=False)
+        with pytest.raises(TimeoutError):
+            hung.result(PATIENCE)
+        assert (queued.result(PATIENCE), child.result(PATIENCE)) == (2, 1)
+        assert (s.stats().lost_workers, s.stats().replaced_workers) == (1, 1)
+        assert [("gates.py" in text, repr(hung.id) in text) for text in records.of("WARNING")] == [(True, True)]
+        gate.open()
+        assert s.shutdown(timeout=PATIENCE)
+        s.check()
+    assert told == [JobStatus.FAILED]
+    assert records.of("ERROR") == []
+    assert threading.active_count() <= before + 1  # the thread may still be on its way out
+
+
+def test_f07_hung_tasks_do_not_take_the_whole_pool():
+    """As many threads as there are workers are replaced; the next ones that hang stay workers until one comes home."""
+    clock, gate = FakeClock(), Gate()
+    with logged(), Scheduler(2, clock=clock) as s:
+        hung = []
+        for _ in range(3):
+            hung += [s.options(timeout=1).submit(gate)]
+            gate.await_start()
+            gate.started.clear()
+            clock.advance(1, wait=False)
+            assert isinstance(hung[-1].exception(PATIENCE), TimeoutError)
+        assert s.stats().lost_workers == 2
+        assert s.submit(abs, -1).result(PATIENCE) == 1
+        gate.open()
+        assert s.wait_idle(PATIENCE)
+        s.check()
 
 
 def test_f13_dependents_and_runs_see_their_submitters_context():
@@ -190,6 +233,25 @@ def test_f68_schedules_limits_and_pauses_are_a_schedulers_own():
         one.shutdown(wait=False)
         clock.advance(10)
         assert calls == ["one", "two", "two"]
+
+
+def test_f69_a_deadline_for_the_start_frees_the_place():
+    """A job queued behind a long one is cancelled when its time to start is over, never runs, and its place is free."""
+    clock, ran = FakeClock(), []
+    with Scheduler(1, clock=clock, max_pending=1, on_full="reject") as s:
+        gate = Gate()
+        blocker = s.submit(gate)
+        gate.await_start()
+        job = s.options(expires=0.5).submit(ran.append, "never")
+        clock.advance(0.4, wait=False)
+        assert job.status is JobStatus.PENDING
+        clock.advance(0.1, wait=False)
+        with pytest.raises(JobExpiredError):
+            job.result(PATIENCE)
+        assert s.options(expires=0.5).submit(ran.append, "in time").status is JobStatus.PENDING
+        gate.open()
+        assert blocker.result(PATIENCE) is None
+    assert ran == ["in time"]
 
 
 def test_f72_a_month_of_runs_retries_and_rates():

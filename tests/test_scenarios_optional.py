@@ -248,7 +248,7 @@ def test_tim_04_bad_limits_are_refused(value: Any, error: type[Exception]):
 
 
 def test_dly_05_start_deadline_missed():
-    """Due a second ago with no grace: it is not run, its outcome says so, it has no start time; nothing else happens."""
+    """Due a second ago with no grace: it is not run, its outcome says so, it has no start time; nothing else is."""
     with scheduler(1) as (pool, clock, starts):
         past = datetime.fromtimestamp(clock.wall() - 1, UTC)
         job = pool.options(at=past, expires=0).submit(starts.task)
