@@ -6,7 +6,6 @@ import functools
 import gc
 import itertools
 import os
-import sys
 import threading
 import traceback
 import unittest.mock
@@ -17,6 +16,7 @@ from typing import Any
 import pytest
 
 from tests.gates import PATIENCE, Thing, end_of, logged, neighbours, occupied, uncollected
+from tests.producers import hasty_switches
 from tests.support import run_script
 from threadsched import Job, JobStatus, Retry, Scheduler, current_job
 from threadsched.testing import FakeClock, StepScheduler
@@ -354,31 +354,26 @@ def test_a_request_before_the_coroutine_is_driven(s: Scheduler):
 
 def test_requests_that_race_with_the_end():
     """A request at any moment leaves an ended job and a sound loop, and never cancels the next job."""
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    try:
-        with Scheduler(2) as s:
-            outcomes = set()
-            for round in range(150):
+    with hasty_switches(), Scheduler(2) as s:
+        outcomes = set()
+        for round in range(150):
 
-                async def task(round: int = round) -> int:
-                    for _ in range(round % 7):
-                        await asyncio.sleep(0)
-                    return round
+            async def task(round: int = round) -> int:
+                for _ in range(round % 7):
+                    await asyncio.sleep(0)
+                return round
 
-                jobs = [s.submit(task) for _ in range(4)]
-                for job in jobs[::2]:
-                    job.request_cancel()
-                for job in jobs[1::2]:
-                    assert job.result(PATIENCE) == round
-                for job in jobs[::2]:
-                    assert s.submit(int).result(PATIENCE) == 0
-                    outcomes.add("cancelled" if cancelled(job) else job.result(PATIENCE) == round)
-            assert s.wait_idle(PATIENCE)
-            s.check()
-            assert outcomes <= {"cancelled", True}
-    finally:
-        sys.setswitchinterval(interval)
+            jobs = [s.submit(task) for _ in range(4)]
+            for job in jobs[::2]:
+                job.request_cancel()
+            for job in jobs[1::2]:
+                assert job.result(PATIENCE) == round
+            for job in jobs[::2]:
+                assert s.submit(int).result(PATIENCE) == 0
+                outcomes.add("cancelled" if cancelled(job) else job.result(PATIENCE) == round)
+        assert s.wait_idle(PATIENCE)
+        s.check()
+        assert outcomes <= {"cancelled", True}
 
 
 def test_a_late_request_never_reaches_the_next_job():

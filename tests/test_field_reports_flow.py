@@ -21,7 +21,7 @@ def nothing(*args: object) -> None:
 
 
 def test_f07_a_hung_task_costs_neither_its_worker_nor_its_waiters():
-    """At its timeout it is over for all who wait for it; its thread is replaced, and what it brings later is dropped."""
+    """At its timeout it is over for all who wait for it; its thread is replaced, and what it brings is dropped."""
     clock, gate = FakeClock(), Gate()
     before = threading.active_count()
     told: list[JobStatus] = []

@@ -1,7 +1,6 @@
 """What follows the wall clock: jobs with `at`, cron schedules, and a clock that somebody sets."""
 
 import random
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -12,6 +11,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from tests.gates import PATIENCE, logged
+from tests.producers import hasty_switches
 from threadsched import JobStatus, OldestDuePolicy, Scheduler, current_job
 from threadsched._wall import PERIOD
 from threadsched.testing import FakeClock, StepScheduler
@@ -470,36 +470,31 @@ def test_time_zone_that_raises_ends_the_schedule():
 
 def test_steps_race_with_submissions_and_cancels():
     """While the wall clock jumps about, timed jobs come and go; each ends once and the audit holds."""
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
     clock = FakeClock(wall=NOON)
-    try:
-        with Scheduler(workers=2, clock=clock) as s:
-            jobs: list[Any] = []
-            stop = threading.Event()
+    with hasty_switches(), Scheduler(workers=2, clock=clock) as s:
+        jobs: list[Any] = []
+        stop = threading.Event()
 
-            def submit() -> None:
-                draw = random.Random(1)
-                for _ in range(300):
-                    at = NOON + timedelta(seconds=draw.randrange(-100, 4000))
-                    jobs.append(s.options(at=at).submit(int))
-                    if draw.random() < 0.3:
-                        jobs[draw.randrange(len(jobs))].cancel()
-                stop.set()
+        def submit() -> None:
+            draw = random.Random(1)
+            for _ in range(300):
+                at = NOON + timedelta(seconds=draw.randrange(-100, 4000))
+                jobs.append(s.options(at=at).submit(int))
+                if draw.random() < 0.3:
+                    jobs[draw.randrange(len(jobs))].cancel()
+            stop.set()
 
-            thread = threading.Thread(target=submit)
-            thread.start()
-            while not stop.is_set():
-                clock.step_wall(random.choice([-50, 50]))
-                s.check()
-            thread.join(PATIENCE)
-            clock.step_wall(10_000)
-            clock.advance(0)
-            assert all(job.done() for job in jobs)
+        thread = threading.Thread(target=submit)
+        thread.start()
+        while not stop.is_set():
+            clock.step_wall(random.choice([-50, 50]))
             s.check()
-            assert not s._runtime.wall.busy
-    finally:
-        sys.setswitchinterval(before)
+        thread.join(PATIENCE)
+        clock.step_wall(10_000)
+        clock.advance(0)
+        assert all(job.done() for job in jobs)
+        s.check()
+        assert not s._runtime.wall.busy
 
 
 def test_step_while_every_worker_is_inside_a_task():
