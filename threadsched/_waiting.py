@@ -224,9 +224,11 @@ class Waiting(Shared):
         with self.lock:
             if self.core.next_due() is not None:
                 self._new_head_locked()
-            limit = self.core.time_limits.due()
-            if limit is not None and limit <= now:
-                self.core.time_limits.ring()
+            limits = self.core.time_limits
+            limit = limits.due()
+            # Also where the limit it sleeps until is no more: else it would go on to count on waking up for that.
+            if limits.until <= now or (limit is not None and limit <= now):
+                limits.ring()
             for bell in list(self.helpers.values()):
                 if bell.due is not None and bell.due <= now:
                     bell.release()
