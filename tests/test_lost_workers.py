@@ -427,15 +427,18 @@ def test_lost_thread_submits_like_a_stranger(clock: FakeClock):
 # ---------------------------------------------------------------- coroutines
 
 
-def test_coroutine_is_cancelled_on_its_loop_and_no_thread_is_lost(clock: FakeClock):
-    """The job fails at its limit, the coroutine gets its CancelledError, the worker goes on."""
+def test_coroutine_is_cancelled_on_its_loop_and_no_thread_is_lost(clock: FakeClock, log: Records):
+    """The job fails at its limit, the coroutine gets its CancelledError, the worker goes on; the log says where."""
     seen: list[str] = []
     running = threading.Event()
+
+    async def waits_here() -> None:
+        await asyncio.Event().wait()
 
     async def task() -> None:
         running.set()
         try:
-            await asyncio.Event().wait()
+            await waits_here()
         except asyncio.CancelledError:
             seen.append("cancelled")
             raise
@@ -449,6 +452,9 @@ def test_coroutine_is_cancelled_on_its_loop_and_no_thread_is_lost(clock: FakeClo
         assert isinstance(job.exception(PATIENCE), JobTimeoutError)
         assert s.submit(int).result(PATIENCE) == 0
         assert seen == ["cancelled"]
+        [line] = log.of("WARNING")
+        assert "its coroutine on threadsched_0 is cancelled" in line
+        assert "in waits_here" in line
         stats = s.stats()
         assert (stats.workers, stats.lost_workers, stats.replaced_workers) == (1, 0, 0)
         s.check()

@@ -76,8 +76,7 @@ def test_stream_of_single_jobs_needs_one_watcher(monkeypatch: pytest.MonkeyPatch
             limited.submit(int).result(PATIENCE)
             seen.add(watcher_of(s))
         assert len(seen) == 1
-        s._runtime.core.time_limits.lingering = False
-        s.submit(s._runtime.core.time_limits.ring).result(PATIENCE)
+    assert threads_of(s) == []  # once closed, it does not stay
 
 
 def test_limits_come_on_time_with_every_worker_busy():

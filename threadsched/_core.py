@@ -735,6 +735,7 @@ class Core:
             self.gate.wake_all()  # the producers in the line are refused
         for series in list(self.series.values()):
             series.closed(self)  # what is armed is dropped, under every mode
+        self.time_limits.ring()  # who watches nothing leaves now
 
     def pause(self, paused: bool) -> None:
         """Start nothing, or start again; a closed scheduler cannot be paused."""

@@ -236,8 +236,15 @@ class Scheduler(concurrent.futures.Executor):
         - ``retries``: extra starts allowed after a failure, an int of at least 0, the default.
         - ``backoff``: the pause before the first retry in seconds (0.01 by default), doubled for each further one.
         - ``retry``: a :class:`Retry`, which says more; not together with ``retries`` or ``backoff``.
-        - ``deadline``: seconds after the submission, a ``timedelta``, or an aware ``datetime``; orders under
-          :class:`DeadlinePolicy` and does nothing else.
+        - ``timeout``: how long an attempt may run, in seconds above 0 or as a ``timedelta``. Then it fails with
+          :class:`JobTimeoutError`, or is retried, and its cancel token is set. A coroutine is cancelled. A function
+          cannot be stopped: its thread lives on until it returns, what it brings then is dropped, and another thread
+          takes its place in the pool; at most as many threads are lost so at a time as there are workers. No limit for
+          a job taken by ``claim()``.
+        - ``expires``: seconds after the submission, a ``timedelta``, or an aware ``datetime``; a job that has not
+          started by then ends CANCELLED with :class:`JobExpiredError`. A ``datetime`` is turned into a reading of the
+          scheduler's clock at the submission.
+        - ``deadline``: likewise; orders under :class:`DeadlinePolicy` and does nothing else.
         - ``submit_timeout``: real seconds that the submission may wait for a place in a full queue; None, the default,
           means as long as it takes, 0 not to wait. Without effect where it would not wait at all.
         - ``limits``: a name, or names, of the scheduler's limits; the job starts when all of them have room, and keeps

@@ -38,7 +38,7 @@ from collections.abc import Callable
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from threadsched import _inspect, _locks, _log
+from threadsched import _coroutines, _inspect, _locks, _log
 from threadsched._locks import make_token, sleep_on
 from threadsched._pool import Pool
 from threadsched._time_limits import Attempt, TimeLimit, WrittenOff
@@ -172,8 +172,11 @@ class Watching(Pool):
         worker, attached = attempt.worker, job._attach()
         attempt.stopper, attached.stopper = attached.stopper, None
         attempt.over = True
-        self.core.time_limits.away[id(attempt)] = attempt
-        worker.overrun.append(attempt)
+        if self.stepped:
+            attempt.home = True  # an interrupt broke it off: on no thread is anybody in its task
+        else:
+            self.core.time_limits.away[id(attempt)] = attempt
+            worker.overrun.append(attempt)
         if attached.sleeper is not None and self.sleepers.pop(attached.sleeper, None) is not None:
             attached.sleeper.release()
         self.awaits.pop(job._seq, None)
@@ -285,7 +288,8 @@ class Watching(Pool):
         The attempt is in a box, so that a teller has the last reference to it and to its job.
         """
         attempt = box[0]
-        frames = _inspect.frames_of(attempt.worker)  # now: the task may react to what comes next
+        # Now: the task may react to what comes next.
+        frames = _coroutines.frames_of(attempt.stopper) or _inspect.frames_of(attempt.worker)
         if attempt.stopper is not None:
             attempt.stopper()
         what = f"job {attempt.limit.told} has run for its timeout of {attempt.limit.timeout:g} s: {attempt.fate}"
