@@ -35,6 +35,7 @@ LAYERS = (
     "_gate",
     "_arming",
     "_time_limits",
+    "_audit",
     "_core",
     "_turnstile",
     "_limits",
