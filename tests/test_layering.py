@@ -35,6 +35,7 @@ LAYERS = (
     "_gate",
     "_arming",
     "_time_limits",
+    "_rules",
     "_audit",
     "_core",
     "_turnstile",

@@ -111,7 +111,7 @@ class Attached:
         self.sleeper: Any = None
         """The token on which the task itself sleeps in ``sleep()``."""
         self.rules: tuple[Any, ...] = ()
-        """What may hold the job back and is told of its moves: see ``_core.Rule``."""
+        """What may hold the job back and is told of its moves: see ``_rules.Rule``."""
         self.trail: list[str] = []
         """Earlier attempts' failures, in words."""
         self.error: BaseException | None = None
