@@ -62,6 +62,8 @@ LAYERS = (
     "_runtime",
     "_bulk",
     "_map",
+    "_submitter",
+    "_face",
     "_scheduler",
     "_fake_clock",
     "_stepped",

@@ -439,6 +439,25 @@ def test_tick_runs_one_job_in_each_slot_in_order():
     assert all(job.result(timeout=0) is thread for job in jobs)
 
 
+def test_stepped_scheduler_shows_all_and_clears_as_the_threaded_one():
+    """`snapshot`, `clear` and `closed` are those of the threaded scheduler."""
+    s = StepScheduler()
+    jobs = [s.options(id=name).submit(int) for name in ("ran", "ready")] + [
+        s.options(id="delayed", delay=9).submit(int)
+    ]
+    s.tick()
+    assert [(info.id, info.status) for info in s.snapshot()] == [
+        ("ran", DONE),
+        ("ready", PENDING),
+        ("delayed", PENDING),
+    ]
+    assert s.clear() == 2
+    assert [job.status for job in jobs] == [DONE, CANCELLED, CANCELLED]
+    assert not s.closed
+    assert s.shutdown()
+    assert s.closed
+
+
 def test_submission_during_a_tick_waits_for_the_next():
     """What a task submits is not run in the same tick, even with a free slot and the highest priority."""
     scheduler = StepScheduler(3)
