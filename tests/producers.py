@@ -1,4 +1,4 @@
-"""Threads that submit to a full queue, and a way to know that they sleep there."""
+"""Bounded queues, threads that submit to a full one, and a way to know that they sleep there."""
 
 import contextlib
 import sys
@@ -9,7 +9,20 @@ from typing import Any
 import pytest
 
 from tests.gates import PATIENCE
-from threadsched import _full, _waiting
+from threadsched import Scheduler, _full, _waiting
+
+
+def make(on_full: Any, max_pending: int = 1, workers: int = 1, **more: Any) -> Scheduler:
+    """Return a scheduler with a bounded queue, in which every rule of `on_full` is possible."""
+    more.setdefault("queue", "indexed")
+    return Scheduler(workers, max_pending=max_pending, on_full=on_full, **more)
+
+
+def line(s: Scheduler) -> dict[Any, Any]:
+    """Return the producers that stand before a full queue, first come first."""
+    gate = s._runtime.core.gate
+    assert gate is not None
+    return gate.line
 
 
 class Asleep:

@@ -43,7 +43,10 @@ class Case:
 
         self.known.append(self.scheduler.submit(hold))
         assert started.wait(5)
-        self.ready = [self.scheduler.options(priority=number % 3).submit(int, number) for number in range(4)]
+        self.ready = [
+            self.scheduler.options(priority=number % 3, id="old" if number == 1 else None).submit(int, number)
+            for number in range(4)
+        ]
         self.delayed = [self.scheduler.options(delay=3600 + number % 2).submit(int) for number in range(3)]
         self.known += self.ready + self.delayed
         self.told: list[Any] = []
@@ -81,6 +84,9 @@ class Case:
 
     def do_submit_delayed(self) -> None:
         self.known.append(self.scheduler.options(delay=1800, id="mine").submit(int))
+
+    def do_replace(self) -> None:
+        self.known.append(self.scheduler.options(id="old", if_exists="replace", priority=0).submit(int))
 
     def do_cancel(self) -> None:
         self.answer = self.ready[1].cancel()
@@ -168,6 +174,9 @@ class Case:
         bounded(scheduler.check, f"check() after {where}")
         if not self.closed:
             self.known.append(bounded(lambda: scheduler.submit(int), f"submit after {where}"))
+        replaced = self.operation == self.do_replace and (holder := scheduler.get("old")) is not self.ready[1]
+        if replaced and self.strike == self.strike_interrupt:
+            assert holder is not None, (where, "the old one is gone, and the new one is not there")
         self.gate.set()
         if not scheduler.closed:
             # Whatever was struck, everything that is due must still run, and at once.
@@ -188,6 +197,7 @@ class Case:
             assert sorted(told) == [job.seq for job in self.watched], (where, told)
         if self.operation == self.do_add_callback and self.strike != self.strike_interrupt:
             assert sorted(job.seq for job in self.told) == sorted([self.ready[2].seq, self.delayed[0].seq]), where
+        assert self.ready[1].cancelled() or not replaced, (where, "both ran")
         scheduler.check()
         stats = scheduler.stats()
         assert stats.submitted == stats.done + stats.failed + stats.cancelled, (where, stats)

@@ -3,7 +3,6 @@
 import asyncio
 import concurrent.futures
 import gc
-import sys
 import threading
 import traceback
 from collections.abc import Callable, Coroutine
@@ -12,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.gates import PATIENCE, Gate, Thing, end_of, logged, occupied, uncollected
+from tests.producers import hasty_switches
 from tests.support import run_script
 from threadsched import Job, JobStatus, Scheduler, SchedulerClosedError, current_job
 from threadsched.testing import FakeClock, StepScheduler
@@ -290,7 +290,6 @@ def test_awaiting_and_giving_up_leaves_nothing_on_the_job():
 
 def test_cancels_that_race_with_the_end():
     """Whoever wins, the awaiting task ends with the value or with CancelledError, and the job has ended."""
-    interval = sys.getswitchinterval()
 
     async def main() -> None:
         for _ in range(100):
@@ -305,12 +304,8 @@ def test_cancels_that_race_with_the_end():
         assert await asyncio.to_thread(s.wait_idle, PATIENCE)
         s.check()
 
-    sys.setswitchinterval(1e-6)
-    try:
-        with Scheduler(2) as s:
-            on_a_loop(main)
-    finally:
-        sys.setswitchinterval(interval)
+    with hasty_switches(), Scheduler(2) as s:
+        on_a_loop(main)
 
 
 @pytest.mark.subprocess

@@ -3,20 +3,17 @@
 import asyncio
 import concurrent.futures
 import itertools
-import sys
 import threading
 from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
 
-from tests.gates import PATIENCE, Gate, logged, neighbours, occupied
+from tests.gates import PATIENCE, Gate, logged, occupied
+from tests.producers import hasty_switches
+from tests.waits import SHUTDOWNS, CustomError, shut_down_under, whole
 from threadsched import DeadlockError, Job, JobStatus, Scheduler, current_job
 from threadsched.testing import FakeClock, StepScheduler
-
-
-class CustomError(Exception):
-    pass
 
 
 async def tree(s: Any, depth: int, fan: int) -> int:
@@ -28,18 +25,6 @@ async def tree(s: Any, depth: int, fan: int) -> int:
     total = 1 + sum(await asyncio.gather(*children))
     assert current_job() is me
     return total
-
-
-def whole(s: Scheduler) -> None:
-    """Everything that stands for a wait is gone, and the pool serves."""
-    assert s.wait_idle(PATIENCE)
-    with neighbours(s):
-        pass
-    runtime = s._runtime
-    assert (runtime.helpers, runtime.awaits, runtime.stand_in, runtime.core.left_behind) == ({}, {}, None, set())
-    with runtime.lock:
-        workers = list(runtime.workers.values())
-    assert [(worker.depth, worker.adopted, worker.tasks) for worker in workers] == [(0, 0, {})] * len(workers)
 
 
 def run(s: Scheduler, main: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
@@ -345,7 +330,7 @@ def test_request_cancel_of_one_coroutine_on_a_shared_loop():
         whole(s)
 
 
-@pytest.mark.parametrize(("drain", "outcome"), [("all", 0), ("due", "cancelled"), ("none", "cancelled")])
+@SHUTDOWNS
 def test_shutdown_of_a_pool_that_awaits(drain: Any, outcome: Any):
     """Under "all" the awaited job still runs at its time; under the others it is cancelled, and the await is told."""
     clock, parked = FakeClock(), threading.Event()
@@ -359,22 +344,13 @@ def test_shutdown_of_a_pool_that_awaits(drain: Any, outcome: Any):
             return "cancelled"
 
     s = Scheduler(1, clock=clock)
-    job = s.submit(main)
-    assert parked.wait(PATIENCE)
-    clock.advance(0)
-    s.shutdown(wait=False, drain=drain)
-    if drain == "all":
-        clock.advance(5)
-    assert job.result(PATIENCE) == outcome
-    assert s.shutdown(timeout=PATIENCE)
-    s.check()
+    assert shut_down_under(s, clock, main, parked, drain) == outcome
 
 
 @pytest.mark.stress
 @pytest.mark.parametrize("queue", ["lazy", "indexed"])
 def test_mixed_trees_under_a_storm(queue: Any):
     """Functions and coroutines that wait for one another, delayed, failing and cancelled, all end on two workers."""
-    interval = sys.getswitchinterval()
     counter = itertools.count()
     refused: list[bool] = []
 
@@ -414,8 +390,7 @@ def test_mixed_trees_under_a_storm(queue: Any):
         assert all(isinstance(one, (int, asyncio.CancelledError)) for one in found), found
         return 1 + sum(one for one in found if isinstance(one, int))
 
-    sys.setswitchinterval(1e-6)
-    try:
+    with hasty_switches():
         with logged(), Scheduler(2, queue=queue) as s:
             for _ in range(5):
                 jobs = [s.options(retries=1, backoff=0).submit(task, 3) for task in (node, anode, node, anode)]
@@ -423,8 +398,6 @@ def test_mixed_trees_under_a_storm(queue: Any):
             assert s.wait_idle(4 * PATIENCE)
             whole(s)
         assert all(refused)
-    finally:
-        sys.setswitchinterval(interval)
 
 
 # ---------------------------------------------------------------------- stepped

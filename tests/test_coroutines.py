@@ -6,7 +6,6 @@ import functools
 import gc
 import itertools
 import os
-import sys
 import threading
 import traceback
 import unittest.mock
@@ -17,6 +16,7 @@ from typing import Any
 import pytest
 
 from tests.gates import PATIENCE, Thing, end_of, logged, neighbours, occupied, uncollected
+from tests.producers import hasty_switches
 from tests.support import run_script
 from threadsched import Job, JobStatus, Retry, Scheduler, current_job
 from threadsched.testing import FakeClock, StepScheduler
@@ -354,31 +354,26 @@ def test_a_request_before_the_coroutine_is_driven(s: Scheduler):
 
 def test_requests_that_race_with_the_end():
     """A request at any moment leaves an ended job and a sound loop, and never cancels the next job."""
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    try:
-        with Scheduler(2) as s:
-            outcomes = set()
-            for round in range(150):
+    with hasty_switches(), Scheduler(2) as s:
+        outcomes = set()
+        for round in range(150):
 
-                async def task(round: int = round) -> int:
-                    for _ in range(round % 7):
-                        await asyncio.sleep(0)
-                    return round
+            async def task(round: int = round) -> int:
+                for _ in range(round % 7):
+                    await asyncio.sleep(0)
+                return round
 
-                jobs = [s.submit(task) for _ in range(4)]
-                for job in jobs[::2]:
-                    job.request_cancel()
-                for job in jobs[1::2]:
-                    assert job.result(PATIENCE) == round
-                for job in jobs[::2]:
-                    assert s.submit(int).result(PATIENCE) == 0
-                    outcomes.add("cancelled" if cancelled(job) else job.result(PATIENCE) == round)
-            assert s.wait_idle(PATIENCE)
-            s.check()
-            assert outcomes <= {"cancelled", True}
-    finally:
-        sys.setswitchinterval(interval)
+            jobs = [s.submit(task) for _ in range(4)]
+            for job in jobs[::2]:
+                job.request_cancel()
+            for job in jobs[1::2]:
+                assert job.result(PATIENCE) == round
+            for job in jobs[::2]:
+                assert s.submit(int).result(PATIENCE) == 0
+                outcomes.add("cancelled" if cancelled(job) else job.result(PATIENCE) == round)
+        assert s.wait_idle(PATIENCE)
+        s.check()
+        assert outcomes <= {"cancelled", True}
 
 
 def test_a_late_request_never_reaches_the_next_job():
@@ -467,6 +462,39 @@ def test_tasks_left_behind_do_not_harm_the_next_job(caplog: pytest.LogCaptureFix
     assert [record.name for record in caplog.records] == ["asyncio"]
     assert "a task that a job left behind raised" in caplog.text
     assert "CustomError: left behind" in caplog.text
+
+
+@pytest.mark.subprocess
+@pytest.mark.parametrize("times", [1, 3, 1000])
+def test_a_task_that_does_not_end_costs_the_loop_and_not_the_worker(times: int):
+    """A stray task that swallows its cancellation is cancelled again; one that always does goes with its loop."""
+    done = run_script(
+        f"""
+        import asyncio, threading
+        from threadsched import Scheduler, _coroutines
+        _coroutines.GRACE = 0.05
+        _coroutines.INSISTENCE = 0.01
+        async def swallows():
+            for _ in range({times}):
+                try:
+                    await asyncio.Event().wait()
+                except asyncio.CancelledError:
+                    pass
+            await asyncio.Event().wait()
+        async def leaves():
+            asyncio.ensure_future(swallows())
+            await asyncio.sleep(0)
+            return asyncio.get_running_loop(), threading.get_ident()
+        async def look():
+            return len(asyncio.all_tasks()), asyncio.get_running_loop(), threading.get_ident()
+        with Scheduler(1) as s:
+            first, thread = s.submit(leaves).result(10)
+            count, loop, again = s.submit(look).result(10)
+            print(count, loop is first, thread == again)
+        """
+    )
+    assert done.stdout == f"1 {times < 10} True\n"
+    assert ("the event loop of threadsched_0 cannot be cleared and is replaced" in done.stderr) == (times > 10)
 
 
 @pytest.mark.subprocess

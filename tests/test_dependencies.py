@@ -12,7 +12,17 @@ import pytest
 
 from tests.dependency_fields import FIELDS, PATIENCE, Boom, Field, Told, boom
 from tests.support import exhaustive
-from threadsched import DependencyError, FifoPolicy, Job, JobStatus, Scheduler, ThreadschedError, current_job
+from threadsched import (
+    DependencyError,
+    FifoPolicy,
+    Job,
+    JobExpiredError,
+    JobStatus,
+    JobTimeoutError,
+    Scheduler,
+    ThreadschedError,
+    current_job,
+)
 from threadsched.testing import StepScheduler
 
 PENDING, DONE, FAILED, CANCELLED = JobStatus.PENDING, JobStatus.DONE, JobStatus.FAILED, JobStatus.CANCELLED
@@ -78,6 +88,22 @@ def stopped(field: Field) -> Parent:
     return field.scheduler.options(delay=1).submit(stop_itself), [lambda: field.go(1)]
 
 
+def timed_out(field: Field) -> Parent:
+    job = field.scheduler.options(delay=1, timeout=2).submit(field.clock.jump, 3)
+    return job, [lambda: field.go(1)]
+
+
+def expired(field: Field) -> Parent:
+    return field.scheduler.options(delay=5, expires=1).submit(int), [lambda: field.go(1)]
+
+
+def replaced(field: Field) -> Parent:
+    def replace() -> None:
+        field.scheduler.options(id="one", if_exists="replace").submit(int)
+
+    return field.scheduler.options(delay=5, id="one").submit(int), [replace]
+
+
 def claimed_done(field: Field) -> Parent:
     job = field.scheduler.options(delay=1).submit(int)
     return job, [job.claim, lambda: job.set_result(1)]
@@ -121,6 +147,9 @@ TABLE: dict[str, tuple[Callable[[Field], Parent], str]] = {
     "cancelled-pending": (cancelled_pending, "cancelled"),
     "cancelled-in-backoff": (cancelled_in_backoff, "cancelled"),
     "stopped": (stopped, "cancelled"),
+    "timed-out": (timed_out, "failed"),
+    "expired": (expired, "cancelled"),
+    "replaced": (replaced, "cancelled"),
     "claimed-done": (claimed_done, "done"),
     "claimed-failed": (claimed_failed, "failed"),
     "foreign-done": (foreign_done, "done"),
@@ -141,7 +170,11 @@ def expect(job: Job[Any], parent: Any, outcome: str, any_outcome: bool) -> None:
         job.result(0)
     error = caught.value
     assert job.cancelled()
-    assert isinstance(error.__cause__, Boom) if outcome == "failed" else error.__cause__ is None
+    if outcome == "failed":
+        assert isinstance(error.__cause__, (Boom, JobTimeoutError))
+        assert error.__cause__ is parent.exception()
+    else:
+        assert error.__cause__ is None or isinstance(error.__cause__, JobExpiredError)
     assert error.parent == (parent.id if isinstance(parent, Job) else None)
     assert f"ended {outcome.upper()}" in str(error)
     assert f"job {job.id!r}" in str(error)

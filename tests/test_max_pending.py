@@ -12,6 +12,7 @@ import pytest
 
 from tests.core_driver import make_job
 from tests.gates import PATIENCE, Gate, occupied
+from tests.producers import make
 from threadsched import (
     AgingPolicy,
     FifoPolicy,
@@ -30,17 +31,6 @@ from threadsched.testing import FakeClock, StepScheduler
 
 both = pytest.mark.parametrize("queue", ["lazy", "indexed"])
 DROPS = ["drop_oldest", "drop_lowest"]
-
-
-def make(on_full: Any, max_pending: int = 1, workers: int = 1, **more: Any) -> Scheduler:
-    more.setdefault("queue", "indexed")
-    return Scheduler(workers, max_pending=max_pending, on_full=on_full, **more)
-
-
-def line(s: Scheduler) -> dict[Any, Any]:
-    gate = s._runtime.core.gate
-    assert gate is not None
-    return gate.line
 
 
 @both

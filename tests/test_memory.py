@@ -1,7 +1,5 @@
 """What a job costs while it waits, and that nothing is kept of one that has ended."""
 
-import contextlib
-import gc
 import sys
 import threading
 import tracemalloc
@@ -11,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.gates import Thing, uncollected
 from tests.support import run_script
 from threadsched import Job, Scheduler
 from threadsched.testing import FakeClock, StepScheduler
@@ -55,21 +54,6 @@ def test_resident_bytes_of_a_pending_job(context: str, limit: int):
     answer = run_script(PENDING_JOBS, args=["200000", context], timeout=25)
     each = float(answer.stdout)
     assert 100 < each <= limit, f"{each:.0f} bytes a job"
-
-
-class Thing:
-    """Something a user may hand in, and whose death can be watched."""
-
-
-@contextlib.contextmanager
-def collector_off() -> Iterator[None]:
-    """Without the collector only reference counts free anything: a cycle would keep it."""
-    gc.collect()
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
 
 
 def test_traced_bytes_of_a_pending_job():
@@ -126,7 +110,7 @@ def fail(*things: object) -> None:
 @pytest.mark.parametrize("task", [work, fail])
 def test_arguments_are_dropped_when_the_job_settles(scheduler: Scheduler, task: Any):
     """Once a job has ended its arguments are gone, though the job is still held."""
-    with collector_off():
+    with uncollected():
         first, second = Thing(), Thing()
         gone = [weakref.ref(first), weakref.ref(second)]
         job = scheduler.submit(task, first, second)
@@ -147,7 +131,7 @@ def test_task_and_keywords_are_dropped_when_the_job_settles(scheduler: Scheduler
     class Task:
         def __call__(self, **more: object) -> None: ...
 
-    with collector_off():
+    with uncollected():
         task, thing = Task(), Thing()
         gone = [weakref.ref(task), weakref.ref(thing)]
         job = scheduler.submit(task, thing=thing)
@@ -169,7 +153,7 @@ def test_arguments_are_dropped_when_the_job_is_cancelled(scheduler: Scheduler, d
     scheduler.submit(hold)
     try:
         assert started.wait(5)
-        with collector_off():
+        with uncollected():
             thing = Thing()
             gone = weakref.ref(thing)
             job = scheduler.options(delay=delay).submit(work, thing, thing=thing)
@@ -184,7 +168,7 @@ def test_arguments_are_dropped_when_the_job_is_cancelled(scheduler: Scheduler, d
 def test_settled_job_that_nobody_holds_is_gone(scheduler: Scheduler):
     """When a job has ended and nobody holds it, it is freed by reference counts alone, with its result."""
     ended = threading.Semaphore(0)
-    with collector_off():
+    with uncollected():
         kept: list[weakref.ref[Any]] = []
 
         def run(task: Any, **options: Any) -> None:
@@ -205,7 +189,7 @@ def test_settled_job_that_nobody_holds_is_gone(scheduler: Scheduler):
 
 def test_cancelled_job_that_nobody_holds_is_gone(scheduler: Scheduler):
     """A cancelled delayed job is freed at once; its dead entry holds numbers only."""
-    with collector_off():
+    with uncollected():
         job: Job[Any] | None = scheduler.options(delay=10).submit(work)
         gone = weakref.ref(job)
         scheduler.cancel(job.id)  # type: ignore[union-attr]
@@ -215,7 +199,7 @@ def test_cancelled_job_that_nobody_holds_is_gone(scheduler: Scheduler):
 
 def test_job_whose_error_was_raised_to_the_caller_makes_no_cycle(scheduler: Scheduler):
     """Raising the error out of result() leaves no cycle between the job, the error and the frames."""
-    with collector_off():
+    with uncollected():
         job = scheduler.submit(fail)
         gone = weakref.ref(job)
         raised = False
@@ -231,7 +215,7 @@ def test_job_whose_error_was_raised_to_the_caller_makes_no_cycle(scheduler: Sche
 
 def test_idle_worker_holds_nothing(scheduler: Scheduler):
     """A worker that sleeps keeps neither the last job, nor its result, nor its error alive."""
-    with collector_off():
+    with uncollected():
         result = scheduler.submit(Thing)
         failed = scheduler.submit(fail)
         gone = [weakref.ref(result), weakref.ref(result.result(timeout=5)), weakref.ref(failed)]
@@ -250,7 +234,7 @@ def test_history_holds_no_object_of_the_users(scheduler: Scheduler):
         def __call__(self) -> Thing:
             return Thing()
 
-    with collector_off():
+    with uncollected():
         task = Task()
         job = scheduler.options(id="a", name="b").submit(task)
         gone = [weakref.ref(task), weakref.ref(job), weakref.ref(job.result(timeout=5))]
@@ -263,7 +247,7 @@ def test_history_holds_no_object_of_the_users(scheduler: Scheduler):
 def test_stepped_scheduler_keeps_nothing_either():
     """After a tick nothing of the jobs that ran is kept."""
     scheduler = StepScheduler(2)
-    with collector_off():
+    with uncollected():
         jobs = [scheduler.submit(work, Thing()), scheduler.submit(fail, Thing())]
         gone = [weakref.ref(job) for job in jobs] + [weakref.ref(job._args[0]) for job in jobs]
         scheduler.tick()

@@ -13,8 +13,10 @@ from typing import Any
 
 import pytest
 
-from tests.gates import PATIENCE, Gate, in_thread, logged, neighbours, occupied
+from tests.gates import PATIENCE, Gate, in_thread, logged, occupied
+from tests.producers import hasty_switches
 from tests.support import run_script
+from tests.waits import SHUTDOWNS, CustomError, shut_down_under, whole
 from threadsched import (
     DeadlockError,
     FifoPolicy,
@@ -30,10 +32,6 @@ from threadsched.testing import FakeClock, StepScheduler
 colour: contextvars.ContextVar[str] = contextvars.ContextVar("colour", default="none")
 
 
-class CustomError(Exception):
-    pass
-
-
 def tree(s: Any, depth: int, fan: int) -> int:
     """Count the nodes of a tree, each a job that waits for its children."""
     if depth == 0:
@@ -47,17 +45,36 @@ def nested(s: Any, depth: int) -> int:
     return 0 if depth == 0 else 1 + int(s.submit(nested, s, depth - 1).result())
 
 
-def whole(s: Scheduler) -> None:
-    """Everything that stands for a wait is gone, and the pool serves."""
-    assert s.wait_idle(PATIENCE)
-    s.check()
-    runtime = s._runtime
-    assert (runtime.helpers, runtime.awaits, runtime.stand_in, runtime.core.left_behind) == ({}, {}, None, set())
-    with neighbours(s):
-        pass
-
-
 # ---------------------------------------------------------------------- it helps
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("armed", ["schedule", "delayed", "both"])
+def test_waiting_in_a_paused_scheduler_is_sleeping(workers: int, armed: str):
+    """A job that waits for one which a pause holds back sleeps until the pause is over, whatever else is armed."""
+    clock = FakeClock()
+    with Scheduler(workers, clock=clock) as s:
+        gate = Gate()
+
+        def waits() -> int:
+            gate()
+            return s.submit(abs, -1).result()
+
+        schedule = None if armed == "delayed" else s.every(3600, int)
+        delayed = None if armed == "schedule" else s.options(delay=3600).submit(int)
+        job = s.submit(waits)
+        gate.await_start()
+        s.pause()
+        gate.open()
+        clock.advance(1)  # which would not end if a worker did not sleep
+        assert job.running()
+        s.resume()
+        assert job.result(PATIENCE) == 1
+        if schedule is not None:
+            schedule.cancel()
+        if delayed is not None:
+            delayed.cancel()
+        whole(s)
 
 
 @pytest.mark.parametrize("queue", ["lazy", "indexed"])
@@ -431,7 +448,7 @@ def test_cancel_wakes_who_waits():
         whole(s)
 
 
-@pytest.mark.parametrize(("drain", "outcome"), [("all", 0), ("due", "cancelled"), ("none", "cancelled")])
+@SHUTDOWNS
 def test_shutdown_of_a_pool_that_waits(drain: Any, outcome: Any):
     """Under "all" the awaited job still runs at its time; under the others it is cancelled, and the parent is told."""
     clock, parked = FakeClock(), threading.Event()
@@ -445,15 +462,7 @@ def test_shutdown_of_a_pool_that_waits(drain: Any, outcome: Any):
             return "cancelled"
 
     s = Scheduler(1, clock=clock)
-    job = s.submit(parent)
-    assert parked.wait(PATIENCE)
-    clock.advance(0)
-    s.shutdown(wait=False, drain=drain)
-    if drain == "all":
-        clock.advance(5)
-    assert job.result(PATIENCE) == outcome
-    assert s.shutdown(timeout=PATIENCE)
-    s.check()
+    assert shut_down_under(s, clock, parent, parked, drain) == outcome
 
 
 def test_a_swap_of_the_policy_under_waiting_workers():
@@ -658,7 +667,6 @@ def test_a_wait_for_room_that_this_thread_has_is_refused():
 @pytest.mark.parametrize("queue", ["lazy", "indexed"])
 def test_trees_under_a_storm(queue: Any, rng: Any):
     """With threads switching every microsecond, cancels and retries between, every tree ends and the books balance."""
-    interval = sys.getswitchinterval()
 
     def node(depth: int, seed: int) -> int:
         if depth == 0:
@@ -682,44 +690,34 @@ def test_trees_under_a_storm(queue: Any, rng: Any):
     def fail() -> Any:
         raise AssertionError("no job here")
 
-    sys.setswitchinterval(1e-6)
-    try:
-        with Scheduler(3, queue=queue) as s:
-            for _ in range(5):
-                jobs = [s.submit(node, 3, rng.randrange(1000)) for _ in range(4)]
-                assert all(job.result(4 * PATIENCE) > 0 for job in jobs)
-            whole(s)
-    finally:
-        sys.setswitchinterval(interval)
+    with hasty_switches(), Scheduler(3, queue=queue) as s:
+        for _ in range(5):
+            jobs = [s.submit(node, 3, rng.randrange(1000)) for _ in range(4)]
+            assert all(job.result(4 * PATIENCE) > 0 for job in jobs)
+        whole(s)
 
 
 def test_two_workers_that_want_the_same_child():
     """One runs it, both get its value, whoever is first; over and over."""
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    try:
-        with Scheduler(2) as s:
-            for _ in range(100):
-                runs: list[int] = []
-                meeting = threading.Barrier(2)
-                with occupied(s, 2):
-                    child = s.options(priority=9).submit(runs.append, 1)
+    with hasty_switches(), Scheduler(2) as s:
+        for _ in range(100):
+            runs: list[int] = []
+            meeting = threading.Barrier(2)
+            with occupied(s, 2):
+                child = s.options(priority=9).submit(runs.append, 1)
 
-                    def parent(child: Job[Any] = child, meeting: threading.Barrier = meeting) -> Any:
-                        meeting.wait(PATIENCE)
-                        return child.result()
+                def parent(child: Job[Any] = child, meeting: threading.Barrier = meeting) -> Any:
+                    meeting.wait(PATIENCE)
+                    return child.result()
 
-                    parents = [s.submit(parent), s.submit(parent)]
-                assert [job.result(PATIENCE) for job in parents] == [None, None]
-                assert runs == [1]
-            whole(s)
-    finally:
-        sys.setswitchinterval(interval)
+                parents = [s.submit(parent), s.submit(parent)]
+            assert [job.result(PATIENCE) for job in parents] == [None, None]
+            assert runs == [1]
+        whole(s)
 
 
 def test_outside_cancels_race_with_helping():
     """A child that others cancel while its parent waits for it either ran or was cancelled, never both or neither."""
-    interval = sys.getswitchinterval()
     ran: list[int] = []
 
     def parent(number: int) -> str:
@@ -730,30 +728,26 @@ def test_outside_cancels_race_with_helping():
         except concurrent.futures.CancelledError:
             return "cancelled"
 
-    sys.setswitchinterval(1e-6)
-    try:
-        with Scheduler(2) as s:
-            stop = threading.Event()
+    with hasty_switches(), Scheduler(2) as s:
+        stop = threading.Event()
 
-            def cancels() -> int:
-                won = 0
-                while not stop.is_set():
-                    won += s.clear()
-                return won
+        def cancels() -> int:
+            won = 0
+            while not stop.is_set():
+                won += s.clear()
+            return won
 
-            join = in_thread(cancels)
-            outcomes = []
-            for number in range(200):
-                try:
-                    outcomes.append(s.submit(parent, number).result(PATIENCE))
-                except concurrent.futures.CancelledError:
-                    continue
-            stop.set()
-            join()
-            assert outcomes.count("ran") == len(ran)
-            whole(s)
-    finally:
-        sys.setswitchinterval(interval)
+        join = in_thread(cancels)
+        outcomes = []
+        for number in range(200):
+            try:
+                outcomes.append(s.submit(parent, number).result(PATIENCE))
+            except concurrent.futures.CancelledError:
+                continue
+        stop.set()
+        join()
+        assert outcomes.count("ran") == len(ran)
+        whole(s)
 
 
 @pytest.mark.subprocess

@@ -21,6 +21,7 @@ from threadsched import (
     OldestDuePolicy,
     PriorityPolicy,
     Scheduler,
+    current_job,
 )
 from threadsched._core import SWEEP_EVERY, SWEEP_SLACK
 from threadsched._reorder import Glimpse, reorder
@@ -70,6 +71,39 @@ def test_deadline_policy_takes_the_earliest_and_last_those_without(queue: Any):
     s.check()
 
 
+def test_dated_deadline_is_an_instant():
+    """An aware datetime is turned into a reading of the clock at submission, and ranks among the relative ones."""
+    noon = datetime.datetime(2030, 6, 1, 12, tzinfo=datetime.UTC)
+    clock = FakeClock(start=500, wall=noon)
+    s = StepScheduler(policy=DeadlinePolicy(), clock=clock)
+    s.options(id="30 s", deadline=30).submit(int)
+    elsewhere = (noon + timedelta(seconds=20)).astimezone(datetime.timezone(timedelta(hours=5)))
+    job = s.options(id="20 s", deadline=elsewhere).submit(int)
+    late = s.options(id="late", deadline=noon - timedelta(days=1)).submit(int)
+    later = s.options(id="both", deadline=noon + timedelta(seconds=5), at=noon + timedelta(seconds=3)).submit(int)
+    assert (job.deadline, late.deadline, later.deadline, later.run_at) == (520, 500 - 86400, 505, 503)
+    clock.step_wall(-3600)  # changes no order
+    assert job.deadline == 520
+    clock.step_wall(3600)
+    assert ran(s) == ["late", "20 s", "30 s", "both"]
+    s.check()
+
+
+def test_dated_deadline_of_a_schedule_is_every_runs():
+    """Each run of a schedule gets the one instant; a relative deadline counts from each run's submission."""
+    noon = datetime.datetime(2030, 6, 1, 12, tzinfo=datetime.UTC)
+    clock = FakeClock(wall=noon)
+    s = StepScheduler(clock=clock)
+    seen: list[object] = []
+    for deadline in (noon + timedelta(hours=1), 7):
+        s.options(deadline=deadline).every(10, lambda: seen.append(current_job().deadline))  # type: ignore[union-attr]
+    for _ in range(3):
+        clock.advance(10)
+        s.tick()
+        s.tick()
+    assert seen == [3600, 17, 3600, 27, 3600, 37]
+
+
 def test_deadline_of_a_job_can_be_read():
     """`job.deadline` is a reading of the clock, and None without one; it is not a slot that others pay for."""
     clock = FakeClock(100)
@@ -89,7 +123,8 @@ def test_deadline_of_a_job_can_be_read():
 @pytest.mark.parametrize(
     ("value", "error"),
     [
-        (datetime.datetime(2030, 1, 1), ValueError),  # noqa: DTZ001 -- a naive one is what is refused
+        (datetime.datetime(2030, 1, 1), ValueError),  # noqa: DTZ001 -- what is to be refused
+        (datetime.date(2030, 1, 1), TypeError),
         ("soon", TypeError),
         (True, TypeError),
         (-1, ValueError),

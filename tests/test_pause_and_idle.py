@@ -3,6 +3,7 @@
 import concurrent.futures
 import random
 import threading
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -244,6 +245,18 @@ def test_stepped_pause():
 
 
 # ---------------------------------------------------------------- wait_idle
+
+
+@pytest.mark.parametrize(
+    ("timeout", "error"), [("1", TypeError), (True, TypeError), (float("nan"), ValueError), (float("inf"), ValueError)]
+)
+def test_bad_timeout_of_wait_idle_is_refused(timeout: Any, error: type[Exception]):
+    """What is no finite number is refused by name, on an idle scheduler too; a negative one and a timedelta are not."""
+    with Scheduler(1) as s:
+        with pytest.raises(error, match="timeout must"):
+            s.wait_idle(timeout)
+        assert s.wait_idle(-1) is True
+        assert s.wait_idle(timedelta(seconds=1)) is True
 
 
 def test_idl_02_wait_for_idle(monkeypatch: pytest.MonkeyPatch):

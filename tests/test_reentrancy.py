@@ -21,6 +21,7 @@ VARIANTS = ("lazy", "indexed", "before")
 OPERATIONS = (
     "submit",
     "submit_delayed",
+    "replace",
     "cancel",
     "cancel_delayed",
     "result",

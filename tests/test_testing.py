@@ -13,6 +13,7 @@ from threadsched import (
     DuplicateJobError,
     FifoPolicy,
     JobStatus,
+    Limit,
     RetryAfter,
     Scheduler,
     SchedulerClosedError,
@@ -271,6 +272,31 @@ def test_task_sleeps_on_the_fake_clock():
         assert trace.entries == [(0, "before"), (30, "after")]
 
 
+@pytest.mark.parametrize("due", ["a delayed job", "a rate", "a schedule"])
+def test_what_falls_due_while_all_workers_sleep_waits_for_one(due: str):
+    """With every worker asleep in a task, an advance goes on to the end of the first sleep; then what was due runs."""
+    clock = FakeClock()
+    with Scheduler(2, clock=clock, limits={"mail": Limit(rate=1, per=5)}) as s:
+        trace = Trace(clock)
+
+        def sleep(seconds: float) -> None:
+            job = current_job()
+            assert job is not None
+            job.sleep(seconds)
+            trace("slept")
+
+        s.options(limits="mail").submit(sleep, 10)
+        if due == "a rate":
+            s.options(limits="mail").submit(trace)
+        elif due == "a schedule":
+            s.options(max_runs=1, start=5).every(100, trace)
+        else:
+            s.options(delay=5).submit(trace)
+        s.submit(sleep, 12)
+        clock.advance(20)
+        assert trace.entries == [(10, "slept"), (10, None), (12, "slept")]
+
+
 def test_sleep_on_the_fake_clock_ends_with_a_request_to_stop():
     """request_cancel wakes a sleeping task though no time passes."""
     clock = FakeClock()
@@ -411,6 +437,25 @@ def test_tick_runs_one_job_in_each_slot_in_order():
     assert scheduler.tick() == [Ran(0, "c", DONE)]
     assert scheduler.tick() == []
     assert all(job.result(timeout=0) is thread for job in jobs)
+
+
+def test_stepped_scheduler_shows_all_and_clears_as_the_threaded_one():
+    """`snapshot`, `clear` and `closed` are those of the threaded scheduler."""
+    s = StepScheduler()
+    jobs = [s.options(id=name).submit(int) for name in ("ran", "ready")] + [
+        s.options(id="delayed", delay=9).submit(int)
+    ]
+    s.tick()
+    assert [(info.id, info.status) for info in s.snapshot()] == [
+        ("ran", DONE),
+        ("ready", PENDING),
+        ("delayed", PENDING),
+    ]
+    assert s.clear() == 2
+    assert [job.status for job in jobs] == [DONE, CANCELLED, CANCELLED]
+    assert not s.closed
+    assert s.shutdown()
+    assert s.closed
 
 
 def test_submission_during_a_tick_waits_for_the_next():

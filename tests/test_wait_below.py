@@ -5,24 +5,8 @@ from typing import Any
 import pytest
 
 from tests.gates import PATIENCE, Gate
-from tests.producers import Asleep, Call, asleep_waiting
-from threadsched import (
-    Scheduler,
-)
-
-both = pytest.mark.parametrize("queue", ["lazy", "indexed"])
-DROPS = ["drop_oldest", "drop_lowest"]
-
-
-def make(on_full: Any, max_pending: int = 1, workers: int = 1, **more: Any) -> Scheduler:
-    more.setdefault("queue", "indexed")
-    return Scheduler(workers, max_pending=max_pending, on_full=on_full, **more)
-
-
-def line(s: Scheduler) -> dict[Any, Any]:
-    gate = s._runtime.core.gate
-    assert gate is not None
-    return gate.line
+from tests.producers import Asleep, Call, asleep_waiting, make
+from threadsched import Scheduler
 
 
 def test_idl_01_wait_for_empty(monkeypatch: pytest.MonkeyPatch):

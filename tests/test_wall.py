@@ -1,7 +1,6 @@
 """What follows the wall clock: jobs with `at`, cron schedules, and a clock that somebody sets."""
 
 import random
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -12,7 +11,8 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from tests.gates import PATIENCE, logged
-from threadsched import JobStatus, OldestDuePolicy, Scheduler
+from tests.producers import hasty_switches
+from threadsched import JobStatus, OldestDuePolicy, Scheduler, current_job
 from threadsched._wall import PERIOD
 from threadsched.testing import FakeClock, StepScheduler
 
@@ -350,6 +350,20 @@ def test_step_is_noticed_within_the_period():
         assert s._runtime.next_due() is None  # nothing left to look for
 
 
+def test_step_is_noticed_behind_a_closed_door():
+    """A shutdown that runs delayed jobs at their time goes on to look, as long as there is such a job."""
+    clock = Settable()
+    s = Scheduler(workers=1, clock=clock)
+    job = s.options(at=datetime.fromtimestamp(clock.wall() + 3600, UTC)).submit(pow, 2, 3)
+    s.shutdown(wait=False)
+    clock.ahead = 7200.0
+    clock.moved = PERIOD
+    s._runtime.look_again()
+    assert job.result(PATIENCE) == 8
+    assert s.shutdown(timeout=PATIENCE)
+    s.check()
+
+
 def test_late_reading_does_not_undo_a_step():
     """A thread that read the wall clock before a step, and comes to say so after it was seen, looks again."""
 
@@ -456,33 +470,51 @@ def test_time_zone_that_raises_ends_the_schedule():
 
 def test_steps_race_with_submissions_and_cancels():
     """While the wall clock jumps about, timed jobs come and go; each ends once and the audit holds."""
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
     clock = FakeClock(wall=NOON)
-    try:
-        with Scheduler(workers=2, clock=clock) as s:
-            jobs: list[Any] = []
-            stop = threading.Event()
+    with hasty_switches(), Scheduler(workers=2, clock=clock) as s:
+        jobs: list[Any] = []
+        stop = threading.Event()
 
-            def submit() -> None:
-                draw = random.Random(1)
-                for _ in range(300):
-                    at = NOON + timedelta(seconds=draw.randrange(-100, 4000))
-                    jobs.append(s.options(at=at).submit(int))
-                    if draw.random() < 0.3:
-                        jobs[draw.randrange(len(jobs))].cancel()
-                stop.set()
+        def submit() -> None:
+            draw = random.Random(1)
+            for _ in range(300):
+                at = NOON + timedelta(seconds=draw.randrange(-100, 4000))
+                jobs.append(s.options(at=at).submit(int))
+                if draw.random() < 0.3:
+                    jobs[draw.randrange(len(jobs))].cancel()
+            stop.set()
 
-            thread = threading.Thread(target=submit)
-            thread.start()
-            while not stop.is_set():
-                clock.step_wall(random.choice([-50, 50]))
-                s.check()
-            thread.join(PATIENCE)
-            clock.step_wall(10_000)
-            clock.advance(0)
-            assert all(job.done() for job in jobs)
+        thread = threading.Thread(target=submit)
+        thread.start()
+        while not stop.is_set():
+            clock.step_wall(random.choice([-50, 50]))
             s.check()
-            assert not s._runtime.wall.busy
-    finally:
-        sys.setswitchinterval(before)
+        thread.join(PATIENCE)
+        clock.step_wall(10_000)
+        clock.advance(0)
+        assert all(job.done() for job in jobs)
+        s.check()
+        assert not s._runtime.wall.busy
+
+
+def test_step_while_every_worker_is_inside_a_task():
+    """A step is followed by whoever sees it: no worker has to come home for the fake clock to go on."""
+    clock = FakeClock(wall=NOON)
+    seen: list[float] = []
+    with Scheduler(workers=1, clock=clock) as s:
+        schedule = s.cron("* * * * *", lambda: seen.append(clock.now()))
+
+        def sleeps() -> None:
+            job = current_job()
+            assert job is not None
+            job.sleep(100)
+
+        s.submit(sleeps)
+        clock.advance(0)
+        clock.step_wall(-10)
+        assert schedule.next_run == 10  # noon comes again
+        clock.advance(99)
+        assert seen == []
+        clock.advance(1)
+        assert seen == [100]
+        schedule.cancel()

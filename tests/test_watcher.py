@@ -125,6 +125,23 @@ def test_fake_clock_stops_at_each_limit(clock: FakeClock):
         assert blocker.exception(PATIENCE) is None
 
 
+def test_fake_clock_that_passed_a_limit_which_was_lifted(clock: FakeClock):
+    """The watcher sleeps until the next limit that there is, also if the one it had slept for never came."""
+    with Scheduler(2, clock=clock) as s, occupied(s):
+        far = s.options(expires=1000, delay=900).submit(int)
+        gate = Gate()
+        job = s.options(timeout=5).submit(gate)
+        gate.await_start()
+        pause = threading.Event()
+        while s._runtime.core.time_limits.until != 5:
+            pause.wait(0.001)
+        gate.open()
+        job.result(PATIENCE)
+        clock.jump(10)
+        assert expired(s.options(expires=0).submit(int))
+        assert far.cancel()
+
+
 def test_sleeping_task_overruns_under_advance(clock: FakeClock):
     """A task in `job.sleep()` is woken at its limit, on the very reading."""
     ends: list[Any] = []

@@ -36,7 +36,8 @@ from threadsched._policy import (
 from threadsched._records import JobInfo, JobStatus, Reason, ShutdownReport, Stats
 from threadsched._retry import Retry
 from threadsched._schedule import Schedule
-from threadsched._scheduler import Scheduler, Submitter
+from threadsched._scheduler import Scheduler
+from threadsched._submitter import Submitter
 from threadsched._worker import current_job
 
 __all__ = [

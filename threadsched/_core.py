@@ -18,18 +18,19 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Callable
 from concurrent.futures import CancelledError
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 from threadsched._arming import Armings
-from threadsched._errors import DuplicateJobError, InvariantError
+from threadsched._audit import check_invariants
+from threadsched._errors import DuplicateJobError
 from threadsched._gate import Gate
 from threadsched._heap import STRUCTURES, Entry, LazyQueue
 from threadsched._job import DELAYED, READY, WAITING, Failure, Job
-from threadsched._options import Options
+from threadsched._options import RAISE, Options
 from threadsched._policy import BeforeRaisedError, Ranking
 from threadsched._records import JobInfo, JobStatus
+from threadsched._rules import Keeper
 from threadsched._time_limits import TimeLimits
 
 # Dead entries are swept when they outnumber the live ones by this many: below it a sweep is not worth its call.
@@ -45,79 +46,17 @@ DONE, FAILED, CANCELLED = JobStatus.DONE, JobStatus.FAILED, JobStatus.CANCELLED
 DRAINS = ("all", "due", "none")
 
 
-class Rule(Protocol):
-    """What may hold a job back, and wants to be told of its moves; kept in ``job._attached.rules``.
-
-    The seam for limits, parents, time limits and schedules: the core asks and tells, and knows none of them. All
-    methods are called like the core's own (lock held, no foreign code). A job without rules pays nothing for it.
-    """
-
-    def admits(self, job: Job[Any]) -> bool:
-        """Say whether the job may enter its queue; if not, the rule calls ``core.release(job)`` once it may."""
-        ...
-
-    def may_start(self, job: Job[Any], now: float) -> bool:
-        """Say whether the job, first in the ready queue, may start now; if not, as above.
-
-        A rule that takes something for the job when it allows comes last: it is not told if another one refuses.
-        """
-        ...
-
-    def started(self, job: Job[Any], now: float) -> None:
-        """Take note of a claim: all rules of the job allowed it."""
-        ...
-
-    def ended(self, job: Job[Any], now: float) -> None:
-        """Take note that an attempt, or the job, ended, however it did; ``job.status`` says how.
-
-        The thread of an attempt that was written off may still be in the task. A rule to which that matters has
-        ``until_home = True``, ``away()``, called before this, and ``came_home(job, now)``, called when it is out.
-        """
-        ...
-
-
-class Keeper(Protocol):
-    """What a family of rules has in common: told of what concerns all of their jobs; kept in ``core.keepers``."""
-
-    def reset(self) -> None:
-        """Forget every job, in the child of a fork."""
-        ...
-
-    def held(self, rule: Rule, job: Job[Any], now: float) -> None:
-        """Take note that ``rule`` refused a claim and the job waits now; look again, and ``core.readmit(job)`` once."""
-        ...
-
-    def holds(self, job: Job[Any]) -> bool:
-        """Say whether the job was refused and is to be readmitted: nobody else may let it go."""
-        ...
-
-    def has_room(self, job: Job[Any]) -> bool:
-        """Say whether a job that is held could start all the same, if it were asked for now. Takes nothing."""
-        ...
-
-    def ring(self, now: float) -> None:
-        """``core.alarm`` has come: let go what may go, and set another one or None."""
-        ...
-
-    def rekeyed(self, job: Job[Any], now: float) -> None:
-        """Take note that a pending job has another key."""
-        ...
-
-    def reorder(self) -> None:
-        """Take note that every pending job has another key and ``core.ranking`` is another."""
-        ...
-
-    def repair(self) -> None:
-        """Rebuild from the maps: an exception struck inside a change."""
-        ...
-
-    def audit(self, require: Callable[[object, str], None]) -> None:
-        """Call ``require(truth, what)`` for each invariant."""
-        ...
-
-
 # What was taken from a job and must be dropped outside the lock.
 Spoils: TypeAlias = tuple[Any, ...]
+
+
+class IdTakenError(DuplicateJobError):
+    """Carries a job that was not accepted, and the live one with its id, to ``_taken``; never leaves the package."""
+
+    def __init__(self, job: Job[Any], holder: Job[Any]) -> None:
+        super().__init__()
+        self.job = job
+        self.holder = holder
 
 
 class Core:
@@ -219,14 +158,17 @@ class Core:
     # ---------------------------------------------------------------- in
 
     def reserve(self, job: Job[Any], id: str) -> None:
-        """Take a user's id for a job about to enter, or raise DuplicateJobError."""
-        if self._remembered(id) is not None:
+        """Take a user's id for a job about to enter, or raise DuplicateJobError; IdTakenError if it asked for that."""
+        strict = job._options.if_exists == RAISE
+        if strict and self._remembered(id) is not None:
             raise DuplicateJobError(
                 f"id {id!r} belongs to a job in the history; ids are unique among live and recent jobs"
             )
         holder = self.named.setdefault(id, job)  # one C call: of two that race, one gets the name
         if holder is not job:
             if not holder.done():
+                if not strict:
+                    raise IdTakenError(job, holder)
                 raise DuplicateJobError(f"id {id!r} belongs to a live job")
             self.named[id] = job  # an interrupt struck when the holder ended, and left its name behind
 
@@ -528,7 +470,7 @@ class Core:
                       job._started_at, now, job._place, None)  # fmt: skip
             self._ended.append(record)
             if options.id is not None:
-                self._remember_id(options.id, record)
+                self._remember_id(options.id, record, job)
             if job._attached is not None:
                 self._tell_rules(job, now)
         except BaseException:
@@ -696,7 +638,7 @@ class Core:
 
     def ring(self, now: float) -> None:
         """Put what is armed and due into the outbox; while nothing may start, it stays armed. O(k log n)."""
-        if not self.halted and not self.closed:
+        if not self.halted:
             self.alarms.ring(now, self.outbox)
 
     def next_due(self) -> float | None:
@@ -705,7 +647,7 @@ class Core:
         if not (delayed.lane or delayed.heap or self.alarms.things or delayed.untidy):
             return self.alarm
         due = self._next_delayed()
-        if self.alarms.things and not self.halted and not self.closed:
+        if self.alarms.things and not self.halted:
             armed = self.alarms.due()
             if armed is not None and (due is None or armed < due):
                 due = armed
@@ -815,12 +757,14 @@ class Core:
         )
         self._ended.append(record)
         if options.id is not None:
-            self._remember_id(job, options.id, record)
+            self._remember_id(options.id, record, job)
 
-    def _remember_id(self, job: Job[Any], id: str, record: tuple[Any, ...]) -> None:
+    def _remember_id(self, id: str, record: tuple[Any, ...], job: Job[Any]) -> None:
         """Index a record by the user's id. Expired ones are swept when they could outnumber the others."""
-        if self.named.get(id) is job:  # else who broke in has taken the id of a job that had ended
-            self.named.pop(id, None)
+        if self.named.get(id) is job:  # else another job has taken its place
+            holder = self.named.pop(id, None)
+            if holder is not None and holder is not job:
+                self.named.setdefault(id, holder)  # and has done so just now
         self._ended_ids[id] = (self.done + self.failed + self.cancelled, record)
         if len(self._ended_ids) > 2 * self.history:
             for known in list(self._ended_ids):
@@ -858,6 +802,10 @@ class Core:
         """Return the history, oldest first."""
         return [_info(*record) for record in list(self._ended)]
 
+    def ended_numbers(self) -> set[int]:
+        """Return the submission numbers of the jobs in the history."""
+        return {record[0] for record in list(self._ended)}
+
     def check_invariants(self) -> None:
         """Raise InvariantError on the first broken one. O(n log n); for tests and ``check()``."""
         check_invariants(self)
@@ -872,58 +820,3 @@ def _info(seq: int, options: Options, name: str, status: JobStatus, *rest: Any) 
     id = seq if options.id is None else options.id
     fields: tuple[Any, ...] = (id, options.name or name, status, *known, getattr(place, "name", None), error)
     return JobInfo(*fields)
-
-
-def check_invariants(core: Core) -> None:
-    """Audit a core: maps against statuses, heaps against maps, counters against both."""
-
-    def require(truth: object, what: str) -> None:
-        if not truth:
-            raise InvariantError(what)
-
-    require(set(core.waiting) <= set(core.pending), "a job is held back that is not pending")
-    require(not set(core.pending) & set(core.running), "a job is pending and running at once")
-    for seq, job in core.pending.items():
-        if job._seq == seq and job._state == "PENDING" and job._place in (DELAYED, READY) and seq not in core.waiting:
-            continue  # most jobs, in one look: the texts below cost more than what they tell of
-        require(job._seq == seq, f"{job!r} stands under the number {seq}")
-        require(job.status is JobStatus.PENDING, f"{job!r} is in the pending map")
-        require(job._place in (DELAYED, READY, WAITING), f"{job!r} is pending at {job._place!r}")
-        held = seq in core.waiting or core.ready.untidy  # or will be asked again, before anybody looks
-        require(held if job._place is WAITING else seq not in core.waiting, f"{job!r} and the waiting map disagree")
-    for seq, job in core.running.items():
-        if job._seq == seq and job._state == "RUNNING":
-            continue
-        require(job._seq == seq, f"{job!r} stands under the number {seq}")
-        require(job.status is JobStatus.RUNNING, f"{job!r} is in the running map")
-    for id, job in core.named.items():
-        holder = core.pending.get(job._seq) or core.running.get(job._seq)
-        # An interrupt may have left the name of a job that has ended; reserve() takes it from it.
-        require(holder is job or job.done(), f"the id {id!r} belongs to a job that is not live")
-    core.alarms.audit(require)
-    core.time_limits.audit(require)
-    for series in core.series.values():
-        series.audit(core, require)
-    for queue, place in ((core.delayed, DELAYED), (core.ready, READY)):
-        if queue.untidy:
-            continue  # will be rebuilt before anybody looks
-        entries = queue.entries()
-        live = [entry[1] for entry in entries if core.stands_for_job(queue, entry)]
-        if core.stale and place is READY:
-            live = list(set(live))  # a priority changed there and back made a stale entry current again
-        require(len(set(live)) == len(live), f"a job stands twice in the {place} queue")
-        require(
-            set(live) == {seq for seq, job in core.pending.items() if job._place is place},
-            f"the {place} queue does not hold the {place} jobs",
-        )
-        unsure = place is READY and core.ranking.comparing  # a user's before() may contradict itself
-        require(unsure or queue.in_order(), f"the {place} queue is out of order")
-        if place is DELAYED:
-            require(core.dead_delayed == len(entries) - len(live), "the count of dead delayed entries is off")
-    if core.gate is not None:
-        core.gate.check_invariants(core.pending, closed=core.closed)
-    require(core.stale >= 0, "the count of stale entries is negative")
-    require(min(core.done, core.failed, core.cancelled, core.retries) >= 0, "a counter is negative")
-    require(len(core._ended) <= core.history, "the history is longer than it may be")
-    for keeper in core.keepers:
-        keeper.audit(require)

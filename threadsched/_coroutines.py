@@ -5,7 +5,8 @@ when it ends. ``asyncio`` is imported then and not before: who submits no corout
 
 What a coroutine leaves behind on the loop (asyncio tasks that it started and did not await) is cancelled and awaited
 before its job settles, so the next job finds the loop empty; what such a task raises goes to the loop's exception
-handler, which logs it. A loop that cannot be cleared is thrown away and replaced.
+handler, which logs it. One that does not end is cancelled again, and a loop that cannot be cleared is thrown away and
+replaced: the next job shall not wait for ever for the rest of the last one.
 
 Everything here runs on the thread of the worker, with no lock held, but for :data:`Attached.stopper`, the way in which
 other threads ask the running attempt to stop.
@@ -31,8 +32,13 @@ if TYPE_CHECKING:
     from threadsched._job import Job
     from threadsched._worker import Worker
 
-# Rounds of cancelling what a job left behind: each takes what the one before started while it was being cancelled.
+# Rounds of cancelling what a job left behind: each takes what the one before started while it was being cancelled, and
+# what did not end.
 ROUNDS = 10
+
+# Real seconds that what was cancelled has to end before it is cancelled again: the first time, and then.
+GRACE = 2.0
+INSISTENCE = 0.1
 
 # The job that a coroutine belongs to, as far as that lives. A context variable, so that the asyncio tasks that it
 # starts know it too; weak, so that a job submitted from a coroutine, which copies the context, does not keep that one
@@ -241,9 +247,6 @@ def _clear_up(worker: Worker, loop: asyncio.AbstractEventLoop) -> None:
         for job in list(worker.tasks.values()):
             worker.runtime.request_cancel(job)  # nobody is left on this loop who could await it
         cleared = _cancel_tasks(loop)
-        if worker.thread is None:
-            close(worker)  # no thread of the pool, but a stepped slot: it has no end at which to close it
-            return
     except BaseException as error:  # thrown into this thread: the job's outcome stands
         _log.report(
             logging.ERROR, "clearing an event loop was broken off by %s", _log.describe_error(error), error=error
@@ -251,21 +254,22 @@ def _clear_up(worker: Worker, loop: asyncio.AbstractEventLoop) -> None:
         cleared = False
     if not cleared:
         _log.report(logging.ERROR, "the event loop of %s cannot be cleared and is replaced", worker.name)
-        close(worker)
+    if not cleared or worker.thread is None:  # a stepped slot is no thread, with an end at which it is closed
+        close(worker, cleared=True)
 
 
 def _cancel_tasks(loop: asyncio.AbstractEventLoop) -> bool:
-    """Cancel and await what is left on the loop; False if it keeps starting new tasks."""
+    """Cancel and await what is left on the loop; False if it keeps starting new tasks, or some do not end."""
     import asyncio
 
-    for _ in range(ROUNDS):
+    for number in range(ROUNDS):
         left = asyncio.all_tasks(loop)
         if not left:
             return True
         for task in left:
             task.cancel()
         try:
-            loop.run_until_complete(asyncio.wait(left))
+            loop.run_until_complete(asyncio.wait(left, timeout=INSISTENCE if number else GRACE))
         except (KeyboardInterrupt, SystemExit, RuntimeError, asyncio.CancelledError):
             pass  # out of one of them, or it stopped the loop, or we were cancelled too: the rest is for the next round
         for task in left:
@@ -328,8 +332,11 @@ def is_coroutine_job(job: Job[Any]) -> bool:
         return False
 
 
-def close(worker: Worker) -> None:
-    """Close the worker's loop, if it has one; by that worker alone. What goes wrong is logged."""
+def close(worker: Worker, *, cleared: bool = False) -> None:
+    """Close the worker's loop, if it has one; by that worker alone. What goes wrong is logged.
+
+    ``cleared`` says that what is left on it was cancelled, as often as that is tried.
+    """
     loop, worker.loop = worker.loop, None
     if loop is None:
         return
@@ -338,7 +345,8 @@ def close(worker: Worker) -> None:
         return
     try:
         try:
-            _cancel_tasks(loop)
+            if not cleared:
+                _cancel_tasks(loop)
             loop.run_until_complete(loop.shutdown_asyncgens())
         finally:
             loop.close()

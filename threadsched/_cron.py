@@ -76,6 +76,10 @@ class Cron:
         hours = self.text.split()[-4]
         self.fixed = not hours.startswith("*") and len(parsed.hours) < 24
 
+    def date(self, at: float) -> datetime.datetime:
+        """Return an instant as a datetime in the expression's time zone."""
+        return (EPOCH + datetime.timedelta(seconds=at)).astimezone(self.zone)
+
     # ---------------------------------------------------------------- as a table of slots
 
     def first(self, now: float) -> Slot | None:

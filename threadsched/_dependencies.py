@@ -32,10 +32,11 @@ from concurrent.futures import CancelledError, Future
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from threadsched import _numbers
-from threadsched._core import Core, Rule
+from threadsched._core import Core
 from threadsched._errors import DependencyError, InvariantError
 from threadsched._job import DELAYED, READY, WAITING, Job
 from threadsched._records import JobStatus, Reason
+from threadsched._rules import Rule
 
 if TYPE_CHECKING:
     from threadsched._options import Options

@@ -13,7 +13,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from threadsched import _log, _outcome, _time_limits
-from threadsched._core import Core, Spoils
+from threadsched._core import Core, IdTakenError, Spoils
 from threadsched._errors import JobDroppedError, QueueFullError
 from threadsched._gate import BLOCK, CALLER_RUNS, DROP_LOWEST, REJECT, Gate
 from threadsched._heap import Entry
@@ -35,14 +35,14 @@ def make_room(runtime: Runtime, job: Job[Any], options: Options) -> Job[Any]:
     """Do with a newcomer what ``on_full`` says, and return it accepted, dropped or run; or raise QueueFullError."""
     core, gate = runtime.core, runtime.core.gate
     assert gate is not None
-    if gate.on_full == REJECT:
-        raise full(runtime, gate)
     if options.id is not None:
         with runtime.lock:  # a duplicate shall neither wait nor cost another job its place
             try:
                 core.reserve(job, options.id)
             finally:
                 core.withdraw(job, core.entering)
+    if gate.on_full == REJECT:
+        raise full(runtime, gate)
     if gate.on_full == CALLER_RUNS:
         run_here(runtime, gate, job, options)
         return job
@@ -222,11 +222,11 @@ def claim_newcomer(core: Core, job: Job[Any], id: str | None, now: float, place:
                 return False
         core.running[job._seq] = job
         job._claim(now, place)
-    except BaseException:
+    except BaseException as error:
         if job._state == "PENDING":
             core.running.pop(job._seq, None)
             core.withdraw(job, core.entering)
-            for rule in rules:
+            for rule in rules if not isinstance(error, IdTakenError) else ():
                 rule.ended(job, now)
         raise
     for rule in rules:

@@ -111,12 +111,11 @@ def format_frames(places: list[tuple[str, int, str]]) -> str | None:
 def snapshot(runtime: Runtime) -> list[JobInfo]:
     """Describe the history, what runs (with stacks) and what is pending, in this order."""
     with runtime.lock:
-        ended = runtime.core.ended()
+        ended, numbers = runtime.core.ended(), runtime.core.ended_numbers()
         running = list(runtime.core.running.values())
         pending = list(runtime.core.pending.values())
-    live = [info_of(runtime, job, stack=True) for job in running] + [info_of(runtime, job) for job in pending]
-    seen = {info.id for info in ended}
-    return ended + [info for info in live if info.id not in seen]
+    live = [info_of(runtime, job, stack=True) for job in running if job._seq not in numbers]
+    return ended + live + [info_of(runtime, job) for job in pending if job._seq not in numbers]
 
 
 def running(runtime: Runtime) -> tuple[JobInfo, ...]:

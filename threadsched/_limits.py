@@ -2,7 +2,7 @@
 
 Each limit has a :class:`Gate`, which knows who is inside and when the latest starts were. Jobs that name the same set
 of limits form a :class:`Group`: they may all start or none of them may, so only the first of a group ever has to be
-looked at. A group is the ``Rule`` of its jobs (see ``_core``), and :class:`Limits` is the ``Keeper`` of them all.
+looked at. A group is the ``Rule`` of its jobs (see ``_rules``), and :class:`Limits` is the ``Keeper`` of them all.
 
 The way of a job
 ----------------

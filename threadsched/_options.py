@@ -36,6 +36,7 @@ class JobOptions(TypedDict, total=False):
     after: Future[Any] | Iterable[Future[Any]] | None
     after_any_outcome: bool
     limits: str | Iterable[str] | None
+    if_exists: Literal["raise", "return", "replace"]
 
 
 class ScheduleOptions(JobOptions, total=False):
@@ -50,6 +51,11 @@ class ScheduleOptions(JobOptions, total=False):
     jitter: Seconds
     tz: tzinfo | None
 
+
+# What a submission does whose ``id`` belongs to a live job.
+RAISE = "raise"
+RETURN = "return"
+REPLACE = "replace"
 
 DEFAULTS: Options = None  # type: ignore[assignment]  # made below, and asked for by the first of them
 
@@ -96,6 +102,7 @@ class Options:
         "delay",
         "expires",
         "id",
+        "if_exists",
         "lasting",
         "limits",
         "name",
@@ -126,8 +133,10 @@ class Options:
         after: object = None,
         after_any_outcome: object = False,
         limits: object = None,
+        if_exists: object = RAISE,
     ) -> None:
         self.id = None if id is None else _numbers.text("id", id)
+        self.if_exists = _numbers.choice("if_exists", if_exists, (RAISE, RETURN, REPLACE))
         self.name = None if name is None else _numbers.text("name", name)
         self.delay = 0.0 if delay is _UNSET else _numbers.seconds("delay", delay)
         self.priority = _numbers.real("priority", priority)

@@ -95,7 +95,7 @@ class AgingPolicy:
     __slots__ = ("_rate",)
 
     def __init__(self, rate: float) -> None:
-        self._rate = _numbers.seconds("rate", rate)
+        self._rate = float(_numbers.share("rate", rate))
 
     @property
     def rate(self) -> float:

@@ -12,6 +12,7 @@ from types import FunctionType
 from typing import Any
 
 from threadsched import _dependencies, _full, _inspect, _locks, _outcome, _reorder, _time_limits
+from threadsched._core import IdTakenError
 from threadsched._job import READY, Job
 from threadsched._locks import step_aside
 from threadsched._options import Options
@@ -103,7 +104,10 @@ class Runtime(Watching):
                     if isinstance(error, UnwatchedError):
                         self.manned = False
                         continue
-                    if job._attached is not None and seq not in core.pending:
+                    if isinstance(error, IdTakenError):
+                        raise  # before it entered anything; whoever catches this may go on with the job
+                    # Without a number it was refused before it entered, and no list has it.
+                    if job._attached is not None and hasattr(job, "_seq") and seq not in core.pending:
                         _time_limits.detach(job)
                         _dependencies.detach(job)
                     if isinstance(error, BeforeRaisedError):

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from threadsched import _numbers, _outcome
-from threadsched._cron import EPOCH, Cron
+from threadsched._cron import Cron
 from threadsched._errors import SchedulerClosedError
 from threadsched._grid import DELAY, SHORTEST_INTERVAL, Grid, Pauses, Slot
 from threadsched._job import Job, task_name
@@ -71,7 +71,7 @@ class Schedule:
         if not planned or slot is None:
             return None
         if isinstance(table, Cron):
-            return (EPOCH + datetime.timedelta(seconds=slot.at)).astimezone(table.zone)
+            return table.date(slot.at)
         return slot.at
 
     @property
@@ -243,7 +243,8 @@ def _begin(
 ) -> Schedule:
     """Register a series whose first slot is known, and let it take its first step."""
     if until is not None and first.at > until:
-        raise ValueError("until must not be before the first run: there would be none")
+        end, start = (_shown(table, at) for at in (until, first.at))
+        raise ValueError(f"until must not be before the first run: there would be none until {end}, only at {start}")
     series = Series(
         name=options.name or task_name(task[0]),
         what=what,
@@ -278,6 +279,13 @@ def _begin(
         series.leave(runtime)
         raise
     return schedule
+
+
+def _shown(table: Grid | Cron, at: float) -> str:
+    """Return a time of a table as a reader knows it."""
+    if isinstance(table, Cron):
+        return str(table.date(at))
+    return f"{at} on the scheduler's clock"
 
 
 def schedules(runtime: Runtime) -> list[Schedule]:

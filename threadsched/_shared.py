@@ -257,12 +257,13 @@ class Shared:
         """Before running a job: wake who is needed for the rest, and hand the watch on."""
         core = self.core
         ready, delayed = core.ready, core.delayed
-        if ready.level or ready.lane or ready.heap:
+        # While nothing may start, nobody is needed for what is ready, and what is armed has no time to watch for.
+        if (ready.level or ready.lane or ready.heap) and not core.halted:
             for _ in range(min(max(moved, 1), len(ready))):
                 self._wake_locked()
         if core.keepers:
             self._mind_keepers_locked()
-        if delayed.lane or delayed.heap or core.alarms.things:
+        if delayed.lane or delayed.heap or (core.alarms.things and not core.halted):
             unwatched = not self.watch and (self.idle or (self.helpers and self.stand_in is None))
             # What a rule let go may be due before the alarm that is set.
             if core.released or unwatched:

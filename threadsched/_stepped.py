@@ -2,31 +2,24 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 import threading
 import weakref
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
-from typing import Any, Literal, NamedTuple, ParamSpec, TypeVar, Unpack, overload
+from collections.abc import Mapping
+from typing import Literal, NamedTuple
 
-from threadsched import _exit, _inspect, _numbers, _outcome, _schedule, _worker
+from threadsched import _exit, _numbers, _outcome, _worker
 from threadsched._clock import Clock
 from threadsched._core import DRAINS
+from threadsched._face import Face, checked_clock, checked_word
 from threadsched._fake_clock import FakeClock
 from threadsched._gate import make_gate
 from threadsched._heap import STRUCTURES
-from threadsched._job import Job
-from threadsched._limit import Limit, LimitInfo, checked_limits
-from threadsched._map import map_over
-from threadsched._options import DEFAULTS, ScheduleOptions, Seconds
-from threadsched._plan import DEFAULT_PLAN
+from threadsched._limit import Limit, checked_limits
+from threadsched._options import Seconds
 from threadsched._policy import OrderingPolicy, PriorityPolicy, Ranking
-from threadsched._records import JobStatus, ShutdownReport, Stats
+from threadsched._records import JobStatus, ShutdownReport
 from threadsched._runtime import Runtime
-from threadsched._schedule import Schedule
-from threadsched._scheduler import Submitter, Submitters, checked_clock, checked_id, checked_word
-
-P = ParamSpec("P")
-T = TypeVar("T")
+from threadsched._submitter import Submitters
 
 
 class Ran(NamedTuple):
@@ -39,11 +32,12 @@ class Ran(NamedTuple):
     """The job's status after the attempt; PENDING means that it will be retried."""
 
 
-class StepScheduler(concurrent.futures.Executor):
+class StepScheduler(Face):
     """The scheduler's core without threads: it moves only when ``tick`` or ``drain`` is called, on the calling thread.
 
-    What is submitted or retried waits for the next tick, however due it is. Waiting for a result on the thread that
-    ticks, without a timeout and outside of a tick, would wait for ever: it raises DeadlockError.
+    What is submitted or retried waits for the next tick, however due it is; a run of a schedule enters in the tick at
+    which it is due. Waiting for a result on the thread that ticks, without a timeout and outside of a tick, would wait
+    for ever: it raises DeadlockError.
 
     Args:
         workers: slots, each of which runs at most one job a tick; an int above 0.
@@ -88,86 +82,6 @@ class StepScheduler(concurrent.futures.Executor):
         self._runtime.ticker = threading.get_ident()
         self._runtime.face = weakref.ref(self)
         self._slots = [_worker.Worker(self._runtime, number) for number in range(width)]
-
-    @overload
-    def submit(self, fn: Callable[P, Coroutine[Any, Any, T]], /, *args: P.args, **kwargs: P.kwargs) -> Job[T]: ...
-
-    @overload
-    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Job[T]: ...
-
-    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Job[Any]:
-        """Accept a job for the next tick; as ``Scheduler.submit``."""
-        return self._runtime.submit(fn, args, kwargs, DEFAULTS, None)
-
-    def options(self, **options: Unpack[ScheduleOptions]) -> Submitter:
-        """Return an executor with these job options; as ``Scheduler.options``."""
-        return self._submitters.get(options)
-
-    def every(self, seconds: Seconds, fn: Callable[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> Schedule:
-        """Run a task every ``seconds``; as ``Scheduler.every``. A run enters in the tick at which it is due."""
-        return _schedule.every(self._runtime, seconds, (fn, args, kwargs), DEFAULTS, DEFAULT_PLAN)
-
-    def cron(self, expression: str, fn: Callable[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> Schedule:
-        """Run a task whenever the expression says so; as ``Scheduler.cron``."""
-        return _schedule.cron(self._runtime, expression, (fn, args, kwargs), DEFAULTS, DEFAULT_PLAN)
-
-    def schedules(self) -> list[Schedule]:
-        """Return the schedules that have not ended."""
-        return _schedule.schedules(self._runtime)
-
-    def map(
-        self,
-        fn: Callable[..., T],
-        *iterables: Iterable[Any],
-        timeout: Seconds | None = None,
-        chunksize: int = 1,
-        buffersize: int | None = None,
-    ) -> Iterator[T]:
-        """Submit a job for each input; as ``Scheduler.map``. Tick before you ask the iterator for a result."""
-        return map_over(self.submit, fn, iterables, timeout, chunksize, buffersize, (self._runtime, DEFAULTS))
-
-    def pause(self) -> None:
-        """Start nothing in further ticks; what is due is still promoted."""
-        self._runtime.pause()
-
-    def resume(self) -> None:
-        """Lift a pause."""
-        self._runtime.resume()
-
-    def cancel(self, job_id: int | str) -> bool:
-        """Cancel a pending job; True only if this call did."""
-        job = self.get(job_id)
-        return job is not None and self._runtime.cancel(job)
-
-    def status_of(self, job_id: int | str) -> JobStatus | None:
-        """Return the status of a live or remembered job, or None."""
-        return self._runtime.core.status_of(checked_id(job_id))
-
-    def get(self, job_id: int | str) -> Job[Any] | None:
-        """Return the live job with this id, or None."""
-        return self._runtime.core.find(checked_id(job_id))
-
-    @property
-    def policy(self) -> OrderingPolicy:
-        """The rule that orders the ready jobs; assignable."""
-        return self._runtime.core.ranking.policy
-
-    @policy.setter
-    def policy(self, policy: OrderingPolicy) -> None:
-        self._runtime.set_policy(policy)
-
-    def stats(self) -> Stats:
-        """Return the counts of this instant."""
-        return _inspect.stats(self._runtime)
-
-    @property
-    def limits(self) -> Mapping[str, LimitInfo]:
-        """How each limit stands at this instant, by name; read-only."""
-        return _inspect.limits(self._runtime)
-
-    def check(self) -> None:
-        """Audit every invariant."""
-        _inspect.check(self._runtime)
 
     def shutdown(  # type: ignore[override]  # Executor's returns None; ours says what is left
         self, wait: bool = True, *, cancel_futures: bool = False, drain: str = "all"

@@ -98,7 +98,7 @@ Right = Attempt | WrittenOff
 
 
 class TimeLimit(Armable):
-    """The time limits of one job, and a rule of it (see ``_core.Rule``)."""
+    """The time limits of one job, and a rule of it (see ``_rules.Rule``)."""
 
     def __init__(self, limits: TimeLimits, name: str, timeout: float | None, expires: float | None) -> None:
         self.limits = limits

@@ -174,16 +174,17 @@ class Waiting(Shared):
         return False
 
     def _quiescent_locked(self, now: float) -> bool:
-        """Whether every worker sleeps and nothing is due at ``now``."""
+        """Whether every worker sleeps and nothing is due at ``now`` that any of them could take or promote."""
         asleep = len(self.idle) + len(self.watch) + self._sleepers_locked()
         asleep += self._helpers_asleep_locked() if self.helpers else 0
         asleep += sum(worker.stuck and worker.parked is None for worker in self.workers.values())
-        due = self._next_due_locked()
+        due, limit = self.core.next_due(), self.core.time_limits.due()
         free = self.idle or self.watch  # else nobody is there who could take what is ready
         return (
             asleep >= len(self.launched)
             and (self.core.halted or not free or not len(self.core.ready))
-            and (due is None or due > now)
+            and (due is None or due > now or not (free or self.helpers))
+            and (limit is None or limit > now)  # which the watcher looks after, not they
             and not self.core.outbox
             and not self.tellers
             and all(until > now for until, _ in self.sleepers.values())
@@ -192,11 +193,6 @@ class Waiting(Shared):
     def _sleepers_locked(self) -> int:
         """Count the workers in ``job.sleep()``; a thread that was written off, or a submitter's own, is none."""
         return sum(self.workers.get(worker.number) is worker for _, worker in self.sleepers.values())
-
-    def _next_due_locked(self) -> float | None:
-        """Return when the next job or time limit is due."""
-        due, limit = self.core.next_due(), self.core.time_limits.due()
-        return limit if due is None or (limit is not None and limit < due) else due
 
     def _helpers_asleep_locked(self) -> int:
         """Count the workers that wait inside a task: those whose thread sleeps, or whose coroutines all await jobs."""
@@ -211,12 +207,15 @@ class Waiting(Shared):
         return len(sleeping)
 
     def next_due(self) -> float | None:
-        """Return when the next job is due or the next ``job.sleep()`` over (for a virtual clock)."""
+        """Return when the next job is due or the next ``job.sleep()`` over, if that is to come (for a virtual clock).
+
+        What has been due for long waits for a worker, which only a sleep that is over can set free.
+        """
+        now = self.read_clock()
         with self.lock:
             times = [until for until, _ in self.sleepers.values()]
-            due = self._next_due_locked()
-        if due is not None:
-            times.append(due)
+            due = [self.core.next_due(), self.core.time_limits.due()]
+        times += [time for time in due if time is not None and time > now]
         return min(times, default=None)
 
     def look_again(self) -> None:
@@ -225,9 +224,11 @@ class Waiting(Shared):
         with self.lock:
             if self.core.next_due() is not None:
                 self._new_head_locked()
-            limit = self.core.time_limits.due()
-            if limit is not None and limit <= now:
-                self.core.time_limits.ring()
+            limits = self.core.time_limits
+            limit = limits.due()
+            # Also where the limit it sleeps until is no more: else it would go on to count on waking up for that.
+            if limits.until <= now or (limit is not None and limit <= now):
+                limits.ring()
             for bell in list(self.helpers.values()):
                 if bell.due is not None and bell.due <= now:
                     bell.release()
@@ -238,7 +239,9 @@ class Waiting(Shared):
     def look_at_wall(self) -> None:
         """Re-time what follows the wall clock, which was set (for a virtual clock)."""
         if self.wall.busy:
-            self.wall.look(cast("Runtime", self))
+            runtime = cast("Runtime", self)
+            self.wall.look(runtime)
+            runtime.drain_outbox()  # the workers may all be inside a task
 
     def wait_quiescent(self, timeout: float) -> bool:
         """Sleep until every worker sleeps and nothing is due (for a virtual clock)."""

@@ -1,0 +1,132 @@
+"""A scheduler seen through a set of job options."""
+
+from __future__ import annotations
+
+import concurrent.futures
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from datetime import timedelta
+from typing import Any, NoReturn, ParamSpec, TypeVar, overload
+
+from threadsched import _schedule, _taken
+from threadsched._core import IdTakenError
+from threadsched._job import Job
+from threadsched._map import map_over
+from threadsched._options import Options, Seconds, make_options
+from threadsched._plan import DEFAULT_PLAN, RECURRING, Plan, refuse_recurring, refuse_single
+from threadsched._runtime import Runtime
+from threadsched._schedule import Schedule
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Submitter(concurrent.futures.Executor):
+    """A scheduler seen through a set of job options; made by :meth:`Scheduler.options`.
+
+    It is an executor: ``submit`` and ``map`` work as the scheduler's do. It owns nothing, so ``shutdown``, and leaving
+    it as a context manager, do nothing. It does not keep the scheduler alive.
+    """
+
+    def __init__(self, runtime: Runtime, options: Options, plan: Plan, given: Iterable[str]) -> None:
+        if options.limits:
+            runtime.limits.check_names(options.limits)
+        self._runtime = runtime
+        self._options = options
+        self._plan = plan
+        self._given = given  # the names of the options
+
+    @overload
+    def submit(self, fn: Callable[P, Coroutine[Any, Any, T]], /, *args: P.args, **kwargs: P.kwargs) -> Job[T]: ...
+
+    @overload
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Job[T]: ...
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Job[Any]:
+        """Accept ``fn(*args, **kwargs)`` with these options; as ``Scheduler.submit``.
+
+        Raises:
+            DuplicateJobError: the ``id`` belongs to a live or remembered job. It is a ValueError.
+            TypeError: there is an option for schedules among them.
+        """
+        if self._plan is not DEFAULT_PLAN:
+            refuse_recurring(self._given)
+        try:
+            job: Job[Any] = self._runtime.submit(fn, args, kwargs, self._options, None)
+        except IdTakenError as taken:  # and the option if_exists says what to do
+            job = _taken.settle(self._runtime, taken, self._options)
+        if self._options.after:
+            self._runtime.drain_outbox()  # a parent that has failed already counts before anybody has the job
+        return job
+
+    def map(
+        self,
+        fn: Callable[..., T],
+        *iterables: Iterable[Any],
+        timeout: Seconds | None = None,
+        chunksize: int = 1,
+        buffersize: int | None = None,
+    ) -> Iterator[T]:
+        """Submit ``fn`` for each input with these options; as ``Scheduler.map``."""
+        bulk = None if self._plan is not DEFAULT_PLAN else (self._runtime, self._options)
+        return map_over(self.submit, fn, iterables, timeout, chunksize, buffersize, bulk)
+
+    def every(self, seconds: Seconds, fn: Callable[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> Schedule:
+        """Run ``fn(*args, **kwargs)`` every ``seconds`` with these options; as ``Scheduler.every``.
+
+        Raises:
+            TypeError: there is an option for single jobs among them (``id``, ``delay``, ``at``), or ``tz``.
+            ValueError: ``until`` lies before the first run.
+        """
+        refuse_single(self._given, "every")
+        return _schedule.every(self._runtime, seconds, (fn, args, kwargs), self._options, self._plan)
+
+    def cron(self, expression: str, fn: Callable[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> Schedule:
+        """Run ``fn(*args, **kwargs)`` whenever the expression says so, with these options; as ``Scheduler.cron``.
+
+        Raises:
+            TypeError: there is an option for single jobs among them (``id``, ``delay``, ``at``), or ``mode``.
+            ValueError: ``until`` lies before the first run.
+        """
+        refuse_single(self._given, "cron")
+        return _schedule.cron(self._runtime, expression, (fn, args, kwargs), self._options, self._plan)
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Do nothing: shut the scheduler down instead."""
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "a Submitter cannot be pickled or copied: it belongs to its scheduler; make another by options()"
+        )
+
+
+class Submitters:
+    """Makes the submitters of one scheduler, and remembers those for plain options: few differ, many are asked for."""
+
+    # Types whose equal values mean the same option, as long as the type is the same: True and 1 do not.
+    PLAIN = frozenset({int, float, str, bool, timedelta, type(None)})
+    MOST = 256
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._made: dict[tuple[object, ...], Submitter] = {}
+
+    def get(self, options: Mapping[str, Any]) -> Submitter:
+        """Return a submitter with these options, checked."""
+        kinds = tuple(map(type, options.values()))
+        if "id" in options or not self.PLAIN.issuperset(kinds):
+            return self._make(dict(options))
+        key = (kinds, *options.items())
+        submitter = self._made.get(key)
+        if submitter is None:
+            submitter = self._make(dict(options))
+            if len(self._made) >= self.MOST:
+                self._made.clear()
+            self._made[key] = submitter
+        return submitter
+
+    def _make(self, given: dict[str, object]) -> Submitter:
+        """Check options, those of jobs and those of schedules apart."""
+        if RECURRING.isdisjoint(given):
+            return Submitter(self._runtime, make_options(given), DEFAULT_PLAN, given)
+        recurring = {name: given.pop(name) for name in list(given) if name in RECURRING}
+        return Submitter(self._runtime, make_options(given), Plan(**recurring), (*given, *recurring))
