@@ -497,10 +497,36 @@ def test_rerank_broken_off_among_the_keys_gives_every_job_its_key(queue: str):
     with pytest.raises(KeyboardInterrupt):
         driver.core.rerank(fifo, {})
     assert driver.core.ranking is fifo
+    assert not driver.core.ready.busy
     assert [job._key for job in jobs] == [0, 0, 0]
     late = driver.submit()
     driver.check()
     assert driver.claim_all() == [*jobs, late]
+
+
+@both
+def test_rerank_broken_off_twice_is_made_whole_by_the_next_look(queue: str):
+    """A second Ctrl-C, while the first one's damage is mended, leaves the queue to be rebuilt: nobody is lost."""
+    driver = Driver(queue)
+    jobs = [driver.submit(kind=Slippery, priority=priority) for priority in (3, 2, 1)]
+    jobs[1].strikes = 2  # type: ignore[attr-defined]
+    with pytest.raises(KeyboardInterrupt):
+        driver.core.rerank(Ranking(FifoPolicy()), {})
+    assert driver.core.ready.untidy
+    assert not driver.core.ready.busy
+    assert set(driver.claim_all()) == set(jobs)
+    driver.check()
+
+
+@both
+def test_rerank_leaves_the_queue_open_and_in_order(queue: str):
+    """After a change of policy nothing is left to be rebuilt, and the queue takes newcomers at once."""
+    driver = Driver(queue)
+    driver.submit(priority=2)
+    assert driver.core.rerank(Ranking(FifoPolicy()), {}) is None
+    assert (driver.core.ready.untidy, driver.core.ready.busy) == (False, False)
+    driver.submit(priority=1)
+    assert len(driver.core.ready) == 2
 
 
 def test_rerank_wants_keys_from_what_the_jobs_are_now():

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from threadsched import Job, Scheduler
+from threadsched._arming import Armable, Ring
 from threadsched._locks import make_token
 from threadsched.testing import FakeClock, StepScheduler
 
@@ -200,6 +201,31 @@ def test_claim_by_hand_wakes_somebody_for_what_it_let_go():
     assert sleeper.acquire(False)
     job.set_result(1)
     held.cancel()
+
+
+def test_outbox_that_two_empty_at_once_loses_nothing():
+    """An entry that another one dealt with meanwhile is not taken off a second time, and what came after it is kept."""
+
+    class Thing(Armable):
+        looked = 0
+
+        def proceed(self, runtime: Any) -> None:
+            self.looked += 1
+            if self.looked == 1:
+                runtime.drain_outbox()  # as a worker would at the same moment
+                job.cancel()
+
+    scheduler = StepScheduler()
+    runtime = scheduler._runtime
+    called: list[Any] = []
+    job = scheduler.options(delay=5).submit(int)
+    job.add_done_callback(called.append)
+    thing = Thing()
+    runtime.core.outbox.append(Ring(thing))
+    runtime.drain_outbox()
+    assert thing.looked == 2
+    assert called == [job]
+    assert not runtime.core.outbox
 
 
 @pytest.mark.parametrize("watched", [False, True], ids=["plain", "watched"])

@@ -86,6 +86,33 @@ def test_whoever_leaves_tells_those_who_wait_for_quiet():
     assert runtime.quiet_waiters == []
 
 
+def test_child_of_a_fork_knows_nobody_of_its_parent():
+    """Started afresh, a pool has no worker, no sleeper, no waiter and no job of before, and another generation."""
+    scheduler = StepScheduler()
+    runtime = scheduler._runtime
+    job = scheduler.submit(int)
+    worker = Worker(runtime, 0)
+    assert runtime.arrive(worker)
+    lists = [
+        runtime.idle, runtime.watch, runtime.exit_waiters, runtime.idle_waiters, runtime.quiet_waiters,
+        runtime.turn_waiters,
+    ]  # fmt: skip
+    for registry in lists:
+        registry.append(make_token())
+    runtime.sleepers[make_token()] = 1.0
+    runtime.mark = worker
+    runtime.clearing = True
+    generation = runtime.generation
+    with runtime.lock:
+        assert runtime.start_afresh() == [job]
+    assert lists == [[]] * len(lists)
+    assert (runtime.workers, runtime.launched, runtime.sleepers) == ({}, set(), {})
+    assert (runtime.mark, runtime.clearing) == (None, False)
+    assert runtime.generation == generation + 1
+    assert runtime.core.pending == {}
+    job._cancel("int", 0.0, orphaned=True)
+
+
 def test_breakdown_fails_everything_that_is_pending_and_wakes_all():
     """A failed initializer fails every pending job, closes the door, and no sleeper stays asleep."""
     scheduler = StepScheduler()
