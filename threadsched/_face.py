@@ -21,7 +21,7 @@ from threadsched._policy import OrderingPolicy
 from threadsched._records import JobInfo, JobStatus, Stats
 from threadsched._runtime import Runtime
 from threadsched._schedule import Schedule
-from threadsched._submitter import Submitter, make_submitter
+from threadsched._submitter import Submitter, Submitters
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -31,6 +31,7 @@ class Face(concurrent.futures.Executor):
     """An executor with options, schedules, and a look inside. Subclasses make the runtime, and say how it ends."""
 
     _runtime: Runtime
+    _submitters: Submitters
 
     # ---------------------------------------------------------------- work in
 
@@ -195,9 +196,10 @@ class Face(concurrent.futures.Executor):
             ValueError: a number out of range, an unknown word, or a ``datetime`` without a time zone.
             UnknownLimitError: ``limits`` names one that the scheduler does not have. It is a ValueError.
 
-        Cost: a few microseconds; keep the result for jobs that are alike.
+        Cost: a few microseconds; about one for numbers, strings and names that were given before. The result may be
+            kept for jobs that are alike, and may be the very object of an earlier call.
         """
-        return make_submitter(self._runtime, dict(options))
+        return self._submitters.get(options)
 
     # ---------------------------------------------------------------- work out
 

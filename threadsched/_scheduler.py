@@ -20,6 +20,7 @@ from threadsched._options import Seconds
 from threadsched._policy import OrderingPolicy, PriorityPolicy, Ranking
 from threadsched._records import ShutdownReport
 from threadsched._runtime import Runtime
+from threadsched._submitter import Submitters
 
 
 class Scheduler(Face):
@@ -96,6 +97,7 @@ class Scheduler(Face):
             exit_timeout=_numbers.seconds("exit_timeout", exit_timeout),
         )
         self._runtime.core.gate = gate
+        self._submitters = Submitters(self._runtime)
         if isinstance(clock, VirtualClock):
             clock.attach(self._runtime)
         _exit.watch_over(self._runtime)

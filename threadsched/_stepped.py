@@ -19,6 +19,7 @@ from threadsched._options import Seconds
 from threadsched._policy import OrderingPolicy, PriorityPolicy, Ranking
 from threadsched._records import JobStatus, ShutdownReport
 from threadsched._runtime import Runtime
+from threadsched._submitter import Submitters
 
 
 class Ran(NamedTuple):
@@ -77,6 +78,7 @@ class StepScheduler(Face):
             stepped=True,
         )
         self._runtime.core.gate = make_gate(max_pending, on_full, queue, stepped=True)
+        self._submitters = Submitters(self._runtime)
         self._runtime.ticker = threading.get_ident()
         self._runtime.face = weakref.ref(self)
         self._slots = [_worker.Worker(self._runtime, number) for number in range(width)]

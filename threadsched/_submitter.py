@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import concurrent.futures
-from collections.abc import Callable, Coroutine, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from datetime import timedelta
 from typing import Any, NoReturn, ParamSpec, TypeVar, overload
 
 from threadsched import _schedule, _taken
@@ -26,7 +27,7 @@ class Submitter(concurrent.futures.Executor):
     it as a context manager, do nothing. It does not keep the scheduler alive.
     """
 
-    def __init__(self, runtime: Runtime, options: Options, plan: Plan, given: tuple[str, ...]) -> None:
+    def __init__(self, runtime: Runtime, options: Options, plan: Plan, given: Iterable[str]) -> None:
         if options.limits:
             runtime.limits.check_names(options.limits)
         self._runtime = runtime
@@ -98,8 +99,34 @@ class Submitter(concurrent.futures.Executor):
         )
 
 
-def make_submitter(runtime: Runtime, given: dict[str, object]) -> Submitter:
-    """Check options, those of jobs and those of schedules apart."""
-    recurring = {name: given.pop(name) for name in list(given) if name in RECURRING}
-    plan = Plan(**recurring) if recurring else DEFAULT_PLAN
-    return Submitter(runtime, make_options(given), plan, (*given, *recurring))
+class Submitters:
+    """Makes the submitters of one scheduler, and remembers those for plain options: few differ, many are asked for."""
+
+    # Types whose equal values mean the same option, as long as the type is the same: True and 1 do not.
+    PLAIN = frozenset({int, float, str, bool, timedelta, type(None)})
+    MOST = 256
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._made: dict[tuple[object, ...], Submitter] = {}
+
+    def get(self, options: Mapping[str, Any]) -> Submitter:
+        """Return a submitter with these options, checked."""
+        kinds = tuple(map(type, options.values()))
+        if "id" in options or not self.PLAIN.issuperset(kinds):
+            return self._make(dict(options))
+        key = (kinds, *options.items())
+        submitter = self._made.get(key)
+        if submitter is None:
+            submitter = self._make(dict(options))
+            if len(self._made) >= self.MOST:
+                self._made.clear()
+            self._made[key] = submitter
+        return submitter
+
+    def _make(self, given: dict[str, object]) -> Submitter:
+        """Check options, those of jobs and those of schedules apart."""
+        if RECURRING.isdisjoint(given):
+            return Submitter(self._runtime, make_options(given), DEFAULT_PLAN, given)
+        recurring = {name: given.pop(name) for name in list(given) if name in RECURRING}
+        return Submitter(self._runtime, make_options(given), Plan(**recurring), (*given, *recurring))
