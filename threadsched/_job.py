@@ -95,7 +95,7 @@ class Attached:
     sleeper: Any = None
     """The token on which the task itself sleeps in ``sleep()``."""
     rules: tuple[Any, ...] = ()
-    """What may hold the job back and is told of its moves: see ``_core.Rule``."""
+    """What may hold the job back and is told of its moves: see ``_rules.Rule``."""
     trail: tuple[str, ...] = ()
     """Earlier attempts' failures, in words."""
     error: BaseException | None = None
