@@ -19,7 +19,8 @@ from typing import Any
 
 import threadsched
 from tests.explorer import primitives
-from tests.explorer.kernel import Crew, Failure, Kernel, Strategy
+from tests.explorer.crews import Crew, GreenletCrew, ThreadCrew, greenlet
+from tests.explorer.kernel import Failure, Kernel, Strategy
 from tests.explorer.primitives import SIM_THREADING, Namespace, SimJobCondition, SimQueue
 from threadsched import _clock, _exit, _full, _helping, _job, _locks, _map, _waiting, _worker
 
@@ -101,14 +102,15 @@ class Laboratory:
     """Where schedules run, one after another; made by :func:`laboratory`."""
 
     def __init__(self) -> None:
-        self.crew = Crew()
-        self.crew.locals = [
+        locals = [
             value
             for name, module in sys.modules.items()
             if name.startswith("threadsched")
             for value in vars(module).values()
             if isinstance(value, threading.local)
         ]
+        self.threads: Crew = ThreadCrew(locals)
+        self.quick: Crew = self.threads if greenlet is None else GreenletCrew(locals)
         self.log = Log()
         self.runs = 0
 
@@ -126,7 +128,9 @@ class Laboratory:
         self.runs += 1
         if self.runs % COLLECT == 0:
             gc.collect()
-        kernel = Kernel(strategy, explore_time=explore_time, coarse=coarse, crew=self.crew)
+        kernel = Kernel(
+            strategy, explore_time=explore_time, coarse=coarse, crew=self.quick if lines is None else self.threads
+        )
         kernel.log = told
         if lines is not None:
             lines.watch(kernel)
@@ -167,5 +171,6 @@ def laboratory() -> Iterator[Laboratory]:
         logger.propagate = propagated
         if collecting:
             gc.enable()
-        place.crew.dismiss()
+        place.quick.dismiss()
+        place.threads.dismiss()
         gc.collect()

@@ -1,8 +1,8 @@
 """Runs simulated threads one at a time, on virtual time, as a strategy chooses.
 
-A *fiber* is a simulated thread. It has a real one of its own, which runs only while it holds the baton; so thread-local
-values, tracing and stacks are the real ones, and nothing runs in parallel. Every operation that another thread could
-notice calls :meth:`Kernel.point` or :meth:`Kernel.block`, and the strategy says who goes on.
+A *fiber* is a simulated thread; ``crews`` says what it runs on. One has control at a time, so nothing runs in parallel.
+Every operation that another thread could notice calls :meth:`Kernel.point` or :meth:`Kernel.block`, and the strategy
+says who goes on.
 
 Time is virtual. *late*: the clock moves only when nothing else can run, so a job that starts late does so for no
 reason but a lost alarm. *explore*: that the clock reaches the next deadline is one of the choices, at any point.
@@ -11,18 +11,16 @@ A run ends in a :class:`Failure` on a deadlock (every fiber blocked, and no dead
 when an exception leaves a fiber. The fibers that are left are then unwound by :class:`Unwind`.
 """
 
-import _thread
-import contextvars
 import sys
 import traceback
 from collections.abc import Callable
 from types import FrameType
 from typing import Any, Protocol
 
+from tests.explorer.crews import Crew, StuckError, ThreadCrew
+
 # Points in one schedule: a scenario of ours has a few hundred, at lines a few thousand.
 STEPS = 20_000
-# Real seconds in which a schedule must end; only a fiber that blocks for real, a fault of the explorer, reaches it.
-PATIENCE = 20.0
 
 
 class Unwind(BaseException):
@@ -35,10 +33,6 @@ class Failure(AssertionError):
     def __init__(self, kind: str, text: str) -> None:
         super().__init__(f"{kind}: {text}")
         self.kind = kind
-
-
-class StuckError(Exception):
-    """A fault of the explorer itself: a fiber blocked for real, or a schedule did not repeat."""
 
 
 class Clock:
@@ -74,13 +68,12 @@ QUIET = Quiet()
 class Fiber:
     """One simulated thread."""
 
-    __slots__ = ("deadline", "expired", "free", "ident", "name", "number", "rank", "seat", "thread", "waits")
+    __slots__ = ("deadline", "expired", "free", "name", "number", "rank", "seat", "thread", "waits")
 
     def __init__(self, number: int, name: str) -> None:
         self.number = number
         self.name = name
         self.seat: Any = None
-        self.ident = 0
         self.thread: Any = None  # the simulated Thread
         self.waits: Any = None  # what it is blocked on: something with ``free``
         self.deadline: float | None = None
@@ -92,53 +85,6 @@ class Fiber:
         return self.name
 
 
-class Seat:
-    """A real thread that fibers run on."""
-
-    __slots__ = ("baton", "work")
-
-    def __init__(self) -> None:
-        self.baton = _thread.allocate_lock()
-        self.baton.acquire()
-        self.work: list[Callable[[], None] | None] = []
-
-
-class Crew:
-    """The real threads, kept from one schedule to the next: starting one costs more than a schedule."""
-
-    def __init__(self) -> None:
-        self.resting: list[Seat] = []
-        self.locals: list[Any] = []  # thread-local objects to clear before each fiber
-
-    def seat(self, work: Callable[[], None]) -> Seat:
-        """Have a thread call ``work()`` once its baton is released."""
-        if self.resting:
-            seat = self.resting.pop()
-        else:
-            seat = Seat()
-            _thread.start_new_thread(self._serve, (seat,))
-        seat.work.append(work)
-        return seat
-
-    def _serve(self, seat: Seat) -> None:
-        while True:
-            seat.baton.acquire()
-            work = seat.work.pop()
-            if work is None:
-                return
-            for one in self.locals:
-                one.__dict__.clear()
-            contextvars.Context().run(work)
-            work = None
-
-    def dismiss(self) -> None:
-        """Let the threads end."""
-        while self.resting:
-            seat = self.resting.pop()
-            seat.work.append(None)
-            seat.baton.release()
-
-
 class Kernel:
     """One run of one scenario under one schedule."""
 
@@ -148,7 +94,7 @@ class Kernel:
         self.strategy = strategy
         self.explore_time = explore_time
         self.coarse = coarse  # no points after a release, see after()
-        self.crew = Crew() if crew is None else crew
+        self.crew = ThreadCrew() if crew is None else crew
         self.own_crew = crew is None
         self.now = 0.0
         self.steps = 0
@@ -163,30 +109,28 @@ class Kernel:
         self.on_fiber: Callable[[], None] | None = None  # called on each fiber's thread at its start ...
         self.off_fiber: Callable[[], None] | None = None  # ... and at its end
         self.log: list[str] | None = None  # one line for each point, when a schedule is looked at
-        self._finished = _thread.allocate_lock()
-        self._finished.acquire()
 
     # ---------------------------------------------------------------- a run
 
     def run(self, body: Callable[[], None]) -> Failure | None:
         """Run ``body`` as the first fiber until it ends, and return what broke."""
-        self.main = self.current = self.spawn(body, "main")
-        self.main.seat.baton.release()
-        self._await()
+        self.main = self.spawn(body, "main")
+        self._enter(self.main)
         self.unwinding = True
         for fiber in list(self.fibers):
-            self.current = fiber
-            fiber.seat.baton.release()
-            self._await()
+            self._enter(fiber)
         self.over = True
         if self.own_crew:
             self.crew.dismiss()
         return self.failure
 
-    def _await(self) -> None:
-        if not self._finished.acquire(timeout=PATIENCE):
-            told = "\n".join(self.where(fiber, depth=12) for fiber in self.fibers)
-            raise StuckError(f"{self.current.name} neither ended nor reached a point\n{told}")
+    def _enter(self, fiber: Fiber) -> None:
+        self.current = fiber
+        try:
+            self.crew.enter(fiber.seat)
+        except StuckError as error:
+            told = "\n".join(self.where(one, depth=12) for one in self.fibers)
+            raise StuckError(f"{error}: {self.current.name}\n{told}") from None
 
     def spawn(self, work: Callable[[], None], name: str) -> Fiber:
         """Make a fiber, which can be chosen from now on."""
@@ -195,7 +139,6 @@ class Kernel:
         box = [work]
 
         def live() -> None:
-            fiber.ident = _thread.get_ident()
             try:
                 if not self.unwinding:
                     if self.on_fiber is not None:
@@ -207,7 +150,7 @@ class Kernel:
                 self._raised(error, fiber)
             if self.off_fiber is not None:
                 self.off_fiber()
-            box.clear()  # whatever this drops, it drops it with the baton in hand
+            box.clear()  # whatever this drops, it drops it while it has control
             self._end(fiber)
 
         fiber.seat = self.crew.seat(live)
@@ -234,13 +177,9 @@ class Kernel:
             except Unwind:
                 following = None
         self.fibers.remove(fiber)
-        self.crew.resting.append(fiber.seat)
-        # From here on this thread touches nothing of the run: who gets the baton goes on.
-        if following is None:
-            self._finished.release()
-        else:
+        if following is not None:
             self.current = following
-            following.seat.baton.release()
+        self.crew.leave(fiber.seat, None if following is None else following.seat)
 
     # ---------------------------------------------------------------- what a fiber calls
 
@@ -312,8 +251,7 @@ class Kernel:
 
     def _give(self, me: Fiber, following: Fiber) -> None:
         self.current = following
-        following.seat.baton.release()
-        me.seat.baton.acquire()
+        self.crew.give(me.seat, following.seat)
         if self.unwinding:
             raise Unwind
 
@@ -376,8 +314,7 @@ class Kernel:
 
     def where(self, fiber: Fiber, depth: int = 3) -> str:
         """Say where a fiber stands."""
-        here = fiber.ident == _thread.get_ident()
-        frame = sys._getframe() if here else sys._current_frames().get(fiber.ident)
+        frame = sys._getframe() if fiber is self.current else self.crew.frame(fiber.seat)
         places = []
         for place in _outside(frame):
             places.append(place)
@@ -398,7 +335,15 @@ def _outside(frame: FrameType | None) -> list[str]:
     found = []
     while frame is not None:
         path = frame.f_code.co_filename.replace("\\", "/")
-        if not path.endswith(("/explorer/kernel.py", "/explorer/primitives.py", "/explorer/lines.py", "threading.py")):
+        if not path.endswith(
+            (
+                "/explorer/kernel.py",
+                "/explorer/primitives.py",
+                "/explorer/lines.py",
+                "/explorer/crews.py",
+                "threading.py",
+            )
+        ):
             found.append(f"{path.rpartition('/')[2]}:{frame.f_lineno} {frame.f_code.co_name}")
         frame = frame.f_back
     return found

@@ -1,0 +1,98 @@
+"""What is explored: every pair of operations, triples that matter, on one to three workers, and how thoroughly.
+
+A case is known by its name, ``operation+operation/workers/granularity``, from which it can be made again.
+"""
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tests.explorer.kernel import Kernel
+from tests.explorer.operations import OPERATIONS
+from tests.explorer.primitives import SIM_THREADING
+from tests.explorer.search import Scenario
+from tests.explorer.stage import Stage
+
+# How fine the points are.
+FINE = "fine"  # before and after each synchronisation operation
+COARSE = "coarse"  # before each acquisition: see Kernel.after
+LINES = "lines"  # as fine, and at each line of the package where its lock is not held
+
+# The files whose lines are points: where threads meet. What is only text, options and checks of arguments is not here.
+FILES = (
+    "_awaiting.py",
+    "_core.py",
+    "_dependencies.py",
+    "_ending.py",
+    "_exit.py",
+    "_full.py",
+    "_gate.py",
+    "_helping.py",
+    "_job.py",
+    "_outcome.py",
+    "_pool.py",
+    "_reorder.py",
+    "_runtime.py",
+    "_shared.py",
+    "_waiting.py",
+    "_worker.py",
+)
+
+
+@dataclass(frozen=True)
+class Case:
+    """Operations that meet on one stage."""
+
+    operations: tuple[str, ...]
+    workers: int = 1
+    granularity: str = FINE
+
+    @property
+    def name(self) -> str:
+        """Its name, from which :func:`case_of` makes it again."""
+        return f"{'+'.join(self.operations)}/{self.workers}/{self.granularity}"
+
+    def scenario(self) -> Scenario:
+        """Return it as something to run."""
+        operations = [OPERATIONS[name] for name in self.operations]
+        needs = {need for operation in operations for need in operation.needs}
+        closes = any(operation.closes for operation in operations)
+        gives_up = any(operation.gives_up for operation in operations)
+
+        def body(kernel: Kernel) -> None:
+            kernel.quiet = True
+            stage = Stage(kernel, self.workers, needs)
+            threads = []
+            for at, operation in enumerate(operations):
+                name = f"{operation.name} {at + 1}"
+                threads.append(SIM_THREADING.Thread(target=operation.act, args=(stage,), name=name))
+                threads[-1].start()
+            kernel.quiet = False
+            kernel.settle()
+            kernel.quiet = True
+            stage.finish()
+            for thread in threads:
+                thread.join()
+            kernel.settle()
+            stage.close()
+            if stage.refused and not closes:
+                kernel.fail("refused", f"{stage.refused} submissions were refused")
+            if not gives_up:
+                lost = [track.name for track in stage.tracks if track.job.cancelled()]
+                if lost:
+                    kernel.fail("lost", f"cancelled, and nobody cancels: {lost}")
+
+        lines = FILES if self.granularity == LINES else ()
+        explore_time = any(operation.explore_time for operation in operations)
+        return Scenario(self.name, body, explore_time=explore_time, coarse=self.granularity == COARSE, lines=lines)
+
+
+def case_of(name: str) -> Case:
+    """Make a case from its name."""
+    operations, workers, granularity = name.split("/")
+    return Case(tuple(operations.split("+")), int(workers), granularity)
+
+
+def pairs() -> Iterator[tuple[str, str]]:
+    """Give every unordered pair of operations, each with itself too."""
+    return itertools.combinations_with_replacement(OPERATIONS, 2)
