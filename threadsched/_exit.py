@@ -55,12 +55,13 @@ def shutdown(runtime: Runtime, *, wait: bool, drain: str, timeout: float | None)
 
 def join(runtime: Runtime, deadline: float | None) -> bool:
     """Wait for the workers to leave, until ``deadline`` (real time); True if they have."""
-    with runtime.lock:
-        threads = [worker.thread for worker in runtime.workers.values()]
     if not runtime.wait_left(None if deadline is None else max(deadline - monotonic(), 0.0)):
         return False
+    with runtime.lock:
+        threads = list(runtime.left)
     for thread in threads:
-        # They have passed our code already; this waits for the interpreter's own last steps.
+        # Each is past its last look at the jobs, and what it still does is the end of it: the watchers of cancelled
+        # jobs that it tells, and the interpreter's own last steps.
         if thread is not None:
             join_thread(thread, None if deadline is None else max(deadline - monotonic(), 0.1))
     forget(runtime)

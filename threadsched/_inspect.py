@@ -78,9 +78,12 @@ def info_of(runtime: Runtime, job: Job[Any], *, stack: bool = False) -> JobInfo:
 def stack_of(worker: Worker) -> str | None:
     """Return where a worker's thread stands, from the task inwards."""
     frame = sys._current_frames().get(worker.ident)
-    if frame is None:
-        return None
-    frames = traceback.extract_stack(frame)
+    try:
+        if frame is None:
+            return None
+        frames = traceback.extract_stack(frame)
+    finally:
+        del frame  # this very frame, if a job looks at itself: it must not hold itself, and with it the whole stack
     # Our own frames are the outermost; what the reader wants is the task's.
     inner = [entry for entry in frames if "/threadsched/_" not in entry.filename.replace("\\", "/")]
     outside = ("threading.py",)

@@ -148,6 +148,7 @@ def worker_died(runtime: Pool, worker: Worker, error: BaseException) -> None:
                 tokens.remove(worker.token)
         held = [job for job in runtime.core.running.values() if job._place is worker]
         runtime.replaced += 1
+        runtime.left.append(worker.thread)
         if runtime.workers.get(worker.number) is worker:
             del runtime.workers[worker.number]
             runtime.launched.discard(worker.number)

@@ -118,6 +118,7 @@ class Pool(Awaiting):
         with self.lock:
             if worker.generation != self.generation:
                 return
+            self.left.append(worker.thread)
             if self.workers.get(worker.number) is worker:
                 del self.workers[worker.number]
                 self.launched.discard(worker.number)
@@ -139,6 +140,7 @@ class Pool(Awaiting):
         self.wall.reset()
         self.workers.clear()
         self.launched.clear()
+        self.left.clear()
         self.sleepers.clear()
         self.helpers.clear()
         self.awaits.clear()

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tests.explorer.kernel import Kernel
+from tests.explorer.lines import EVERYWHERE, OUTSIDE
 from tests.explorer.operations import OPERATIONS
 from tests.explorer.primitives import SIM_THREADING
 from tests.explorer.search import Scenario
@@ -19,24 +20,25 @@ COARSE = "coarse"  # before each acquisition: see Kernel.after
 LINES = "lines"  # as fine, and at each line of the package where its lock is not held
 
 # The files whose lines are points: where threads meet. What is only text, options and checks of arguments is not here.
-FILES = (
-    "_awaiting.py",
-    "_core.py",
-    "_dependencies.py",
-    "_ending.py",
-    "_exit.py",
-    "_full.py",
-    "_gate.py",
-    "_helping.py",
-    "_job.py",
-    "_outcome.py",
-    "_pool.py",
-    "_reorder.py",
-    "_runtime.py",
-    "_shared.py",
-    "_waiting.py",
-    "_worker.py",
+FILES = dict.fromkeys(
+    (
+        "_awaiting.py",
+        "_dependencies.py",
+        "_ending.py",
+        "_exit.py",
+        "_full.py",
+        "_helping.py",
+        "_outcome.py",
+        "_pool.py",
+        "_reorder.py",
+        "_runtime.py",
+        "_shared.py",
+        "_waiting.py",
+        "_worker.py",
+    ),
+    OUTSIDE,
 )
+FILES["_job.py"] = EVERYWHERE  # a job's fields are read without the lock
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,7 @@ class Case:
                 if lost:
                     kernel.fail("lost", f"cancelled, and nobody cancels: {lost}")
 
-        lines = FILES if self.granularity == LINES else ()
+        lines = FILES if self.granularity == LINES else None
         explore_time = any(operation.explore_time for operation in operations)
         return Scenario(self.name, body, explore_time=explore_time, coarse=self.granularity == COARSE, lines=lines)
 

@@ -15,12 +15,12 @@ import sys
 import traceback
 from collections.abc import Callable
 from types import FrameType
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 from tests.explorer.crews import Crew, StuckError, ThreadCrew
 
-# Points in one schedule: a scenario of ours has a few hundred, at lines a few thousand.
-STEPS = 20_000
+# Points in one schedule: a scenario of ours has a few hundred, at lines a thousand.
+STEPS = 5_000
 
 
 class Unwind(BaseException):
@@ -63,12 +63,13 @@ class Quiet:
 
 
 QUIET = Quiet()
+STILL = Quiet()  # likewise, and no deadline is left either
 
 
 class Fiber:
     """One simulated thread."""
 
-    __slots__ = ("deadline", "expired", "free", "name", "number", "rank", "seat", "thread", "waits")
+    __slots__ = ("deadline", "expired", "free", "inside", "name", "number", "rank", "seat", "thread", "waits")
 
     def __init__(self, number: int, name: str) -> None:
         self.number = number
@@ -79,6 +80,7 @@ class Fiber:
         self.deadline: float | None = None
         self.expired = False  # its deadline has passed; it goes on without what it waited for
         self.free = False  # it has ended; joiners wait for that
+        self.inside = 0  # schedulers' locks that it holds
         self.rank = 0.0  # a strategy's own
 
     def __repr__(self) -> str:
@@ -231,12 +233,16 @@ class Kernel:
         """Let all other fibers run until none can go on without the clock."""
         self.block(QUIET, None, "waits for quiet")
 
+    def wait_out(self) -> None:
+        """Let all other fibers run, and time pass, until nothing at all can happen."""
+        self.block(STILL, None, "waits for stillness")
+
     def sleep(self, seconds: float) -> None:
         """Sleep on virtual time."""
         self.block(Quiet(), self.now + seconds, "sleeps for")
 
-    def fail(self, kind: str, text: str) -> None:
-        """End the run as broken. Does not return."""
+    def fail(self, kind: str, text: str) -> NoReturn:
+        """End the run as broken."""
         if self.failure is None:
             self.failure = Failure(kind, text)
         self.unwinding = True
@@ -267,13 +273,15 @@ class Kernel:
             if running:
                 candidates: list[Any] = [me, *able[:-1]]  # it is the last of the round
             elif not able:
-                quiet = next((fiber for fiber in fibers if fiber.waits is QUIET), None)
-                if quiet is not None:
-                    quiet.expired = True
-                    return quiet
-                if not self._advance():
+                patient = self._patient(QUIET)
+                if patient is None:
+                    if self._advance():
+                        continue
+                    patient = self._patient(STILL)
+                if patient is None:
                     self.fail("deadlock", "every thread waits\n" + "\n".join(map(self.where, fibers)))
-                continue
+                patient.expired = True
+                return patient
             else:
                 candidates = able
             if self.quiet:
@@ -290,6 +298,9 @@ class Kernel:
             if picked is not CLOCK:
                 return picked
             self._advance()
+
+    def _patient(self, quiet: Quiet) -> Fiber | None:
+        return next((fiber for fiber in self.fibers if fiber.waits is quiet), None)
 
     def _advance(self) -> bool:
         """Move the clock to the next deadline; False if there is none."""

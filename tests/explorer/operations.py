@@ -31,6 +31,10 @@ def submit_delayed(stage: Stage) -> None:
     stage.submit("delayed", delay=SOONER)
 
 
+def long(stage: Stage) -> None:
+    stage.submit("long", stage.take_long, delay=SOONER)
+
+
 def claim(stage: Stage) -> None:
     stage.may_claim = True
     if stage.first.job.claim():
@@ -190,6 +194,7 @@ OPERATIONS = {
     for operation in (
         Operation("submit", submit),
         Operation("submit_delayed", submit_delayed),
+        Operation("long", long),
         Operation("claim", claim),
         Operation("cancel", cancel, gives_up=True),
         Operation("cancel_delayed", cancel_delayed, gives_up=True),

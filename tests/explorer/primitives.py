@@ -106,6 +106,7 @@ class SimRLock:
     """``threading.RLock``. Re-entering and leaving an inner hold is no point: nobody else can notice."""
 
     kind = "rlock"
+    section = 1  # whether to hold it counts as being inside a critical section, see Lines
 
     def __init__(self) -> None:
         self.kernel = active
@@ -138,6 +139,7 @@ class SimRLock:
         self.free = False
         self.owner = me
         self.depth = 1
+        me.inside += self.section
         return True
 
     def release(self) -> None:
@@ -149,6 +151,7 @@ class SimRLock:
             raise RuntimeError("cannot release un-acquired lock")
         self.depth -= 1
         if not self.depth:
+            self.owner.inside -= self.section
             self.owner = None
             self.free = True
             kernel.after("left", self)
@@ -177,6 +180,7 @@ class SimJobCondition(SimRLock):
     """``_locks.JobCondition``."""
 
     kind = "condition"
+    section = 0
 
     def __init__(self) -> None:
         super().__init__()

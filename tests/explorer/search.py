@@ -21,8 +21,8 @@ class Scenario:
     explore_time: bool = False
     coarse: bool = False
     """No points after a release: see ``Kernel.after``."""
-    lines: tuple[str, ...] = ()
-    """Files of the package in which every line is a point; none means synchronisation operations alone."""
+    lines: Mapping[str, str] | None = None
+    """Files in which lines are points, and where: see ``lines``. None means synchronisation operations alone."""
 
 
 @dataclass

@@ -59,6 +59,7 @@ class Stage:
 
     def __init__(self, kernel: Kernel, workers: int, needs: Iterable[str]) -> None:
         self.kernel = kernel
+        self.workers = workers
         self.needs = frozenset(needs)
         self.tracks: list[Track] = []
         self.refused = 0
@@ -66,6 +67,8 @@ class Stage:
         self.schedules: list[Any] = []
         self.schedules_made = False
         self.held_until = 0.0  # until when something held jobs back that is no fault
+        self.long = 0  # tasks that take their time, at this moment
+        self.closed = False  # a shutdown has returned
         self.may_claim = False  # a caller may have claimed a job, and not ended it yet
         self.gate = SIM_THREADING.Event()
         options: dict[str, Any] = {}
@@ -93,9 +96,10 @@ class Stage:
         def watched(now: float, place: object) -> Any:
             job = claim(now, place)
             if job is not None:
-                rank = (job._key, job._seq)
+                key_of = core.ranking.key_of  # afresh: a job may have come with a key of an earlier policy
+                rank = (key_of(job), job._seq)
                 for other in core.pending.values():
-                    if other._place is READY and (other._key, other._seq) < rank:
+                    if other._place is READY and (key_of(other), other._seq) < rank:
                         kernel.fail("order", f"{job!r} was claimed before {other!r}")
             return job
 
@@ -106,7 +110,7 @@ class Stage:
     def submit(self, name: str, work: Callable[[], object] | None = None, **options: Any) -> Track:
         """Submit a job under a name; a refusal is counted."""
         track = Track(name)
-        scheduler = self.scheduler
+        scheduler, closed = self.scheduler, self.closed
         if scheduler is None:
             return track
         try:
@@ -115,6 +119,8 @@ class Stage:
             self.refused += 1
         else:
             self.tracks.append(track)
+            if closed:
+                self.kernel.fail("closed", f"{name} was accepted after shutdown() had returned")
         return track
 
     def task(self, track: Track, work: Callable[[], object] | None = None) -> Callable[[], str]:
@@ -124,6 +130,7 @@ class Stage:
             job = current_job()
             assert job is not None
             self._started(track, job)
+            self.kernel.point("in the task")
             if track.name == "first" and "gated" in self.needs:
                 self.gate.wait()
             if work is not None:
@@ -133,6 +140,15 @@ class Stage:
             return track.name
 
         return task
+
+    def take_long(self) -> None:
+        """Take some time; if every worker does, jobs that fall due meanwhile are late for a good reason."""
+        self.long += 1
+        full = self.long >= self.workers
+        self.kernel.sleep(2 * LATER)
+        self.long -= 1
+        if full or self.long + 1 >= self.workers:
+            self.held_until = self.kernel.now
 
     def run_of_schedule(self) -> str:
         """The task of a schedule: each run is a job of its own."""
@@ -183,7 +199,10 @@ class Stage:
         def callback(job: Any) -> None:
             if not job.done():
                 self.kernel.fail("callback", f"called back while {track.name} is {job.status.name}")
+            if self.runtime.lock._is_owned():
+                self.kernel.fail("callback", f"a callback of {track.name} is called under the lock")
             track.callbacks.append(track.name)
+            self.kernel.point("in the callback")
 
         track.job.add_done_callback(callback)
 
@@ -193,6 +212,7 @@ class Stage:
         if scheduler is None:
             return
         report = scheduler.shutdown(**mode)
+        self.closed = True
         if mode.get("wait", True):
             left = [fiber.name for fiber in self.kernel.fibers if fiber.name.startswith("threadsched_")]
             running = [] if self.may_claim else report.running  # what a caller claimed, no shutdown waits for
@@ -211,6 +231,13 @@ class Stage:
             self.scheduler.resume()
         kernel.settle()
         self.audit_quiet("once nothing was held back")
+        kernel.wait_out()
+        self.audit_quiet("in the end")
+        if self.runtime.core.closed and self.runtime.launched:
+            kernel.fail("threads", f"it is closed, nothing can happen any more, and there are left {kernel.fibers}")
+        left = list(self.runtime.core.pending.values())
+        if left:
+            kernel.fail("open", f"nothing can happen any more, and there is still {left}")
 
     def close(self) -> None:
         """Shut down, whatever was done before, and audit what is left."""

@@ -11,6 +11,7 @@ import pytest
 from tests.explorer import seeded
 from tests.explorer.install import Laboratory, laboratory
 from tests.explorer.kernel import Failure, Kernel
+from tests.explorer.lines import EVERYWHERE, OUTSIDE
 from tests.explorer.primitives import SIM_THREADING, SimLock, SimQueue, SimRLock, SimThread
 from tests.explorer.search import Found, Scenario, depth_first, priorities, read, replay, run, walk, write
 from tests.explorer.strategies import DepthFirst, Plain, Walk
@@ -129,7 +130,7 @@ def test_a_schedule_repeats(place: Laboratory) -> None:
             jobs = [scheduler.options(delay=number % 3).submit(int, number) for number in range(5)]
             jobs[3].cancel()
 
-    for lines in ((), ("_core.py", "_runtime.py")):
+    for lines in (None, {"_core.py": EVERYWHERE, "_runtime.py": OUTSIDE}):
         scenario = Scenario("repeat", body, explore_time=True, lines=lines)
         for seed in range(5):
             first: list[str] = []
