@@ -1,10 +1,14 @@
-"""Replays one schedule and shows every step of it: ``EXPLORE='name:choices' python -m tests.explorer``."""
+"""Replays a schedule, or counts them.
+
+EXPLORE='name:choices' python -m tests.explorer     replays one schedule and shows every step of it
+python -m tests.explorer table [SECTION ...]        explores whole sections and writes their tables into docs/
+"""
 
 import os
 import sys
 
-from tests.explorer import seeded
-from tests.explorer.cases import case_of
+from tests.explorer import seeded, table
+from tests.explorer.cases import SECTIONS, case_of
 from tests.explorer.install import laboratory
 from tests.explorer.search import Scenario, read, replay
 
@@ -17,7 +21,19 @@ def scenario_of(name: str) -> Scenario:
     return case_of(name).scenario()
 
 
+def write_table(names: list[str]) -> None:
+    for name in names or SECTIONS:
+        with laboratory() as place:
+            counts = table.count(place, SECTIONS[name])
+        known = table.read_page(table.PAGE.read_text(encoding="utf-8")) if table.PAGE.exists() else {}
+        table.write({**known, name: counts})
+        print(f"{name}: {sum(counts.values()):,} schedules")
+
+
 def main() -> int:
+    if sys.argv[1:2] == ["table"]:
+        write_table(sys.argv[2:])
+        return 0
     text = os.environ.get("EXPLORE", "")
     if not text:
         print(__doc__, file=sys.stderr)

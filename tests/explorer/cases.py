@@ -4,7 +4,7 @@ A case is known by its name, ``operation+operation/workers/granularity``, from w
 """
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from tests.explorer.kernel import Kernel
@@ -95,6 +95,82 @@ def case_of(name: str) -> Case:
     return Case(tuple(operations.split("+")), int(workers), granularity)
 
 
-def pairs() -> Iterator[tuple[str, str]]:
+@dataclass(frozen=True)
+class Section:
+    """Cases that are explored alike."""
+
+    title: str
+    cases: tuple[Case, ...]
+    bound: int
+    """Preemptions up to which all schedules of each case are run."""
+
+
+# Operations that decide who gets a job, who sleeps and who is told; the others are variations of them.
+CORE = ("submit", "submit_delayed", "cancel", "settle", "shutdown_due", "callback", "result", "wait", "drop", "block")
+
+# Where what is read without the lock decides something.
+READERS = (
+    ("submit", "shutdown"),
+    ("submit", "policy"),
+    ("cancel", "settle"),
+    ("settle", "callback"),
+    ("settle", "result"),
+    ("settle", "wait"),
+    ("cancel", "wait"),
+    ("cancel", "result"),
+    ("retry", "cancel"),
+    ("block", "cancel"),
+    ("nested", "settle"),
+    ("drop", "submit"),
+)
+
+TRIPLES = (
+    ("submit", "cancel", "shutdown_none"),
+    ("submit", "submit", "shutdown"),
+    ("submit", "submit_delayed", "close"),
+    ("submit", "pause", "resume"),
+    ("submit", "policy", "set_priority"),
+    ("submit", "cancel", "drop"),
+    ("submit_delayed", "cancel_delayed", "promote"),
+    ("long", "submit_delayed", "cancel_delayed"),
+    ("claim", "cancel", "settle"),
+    ("claim", "wait", "cancel"),
+    ("settle", "cancel", "wait"),
+    ("settle", "cancel", "as_completed"),
+    ("settle", "cancel", "callback"),
+    ("settle", "result", "result"),
+    ("settle", "after", "cancel"),
+    ("settle", "nested", "cancel"),
+    ("settle", "limited", "limited"),
+    ("retry", "cancel", "shutdown_due"),
+    ("retry", "request_cancel", "result"),
+    ("block", "block", "cancel"),
+    ("block", "cancel_delayed", "shutdown_due"),
+    ("block", "wait_below", "clear"),
+    ("every", "promote", "shutdown_due"),
+    ("wait_idle", "cancel_delayed", "settle"),
+    ("shutdown", "shutdown_due", "shutdown_none"),
+)
+
+
+def pairs(operations: Iterable[str] = OPERATIONS) -> Iterator[tuple[str, ...]]:
     """Give every unordered pair of operations, each with itself too."""
-    return itertools.combinations_with_replacement(OPERATIONS, 2)
+    return itertools.combinations_with_replacement(operations, 2)
+
+
+# What is explored whole by `make proof`. The page docs/reference/explored.md has a table for each.
+SECTIONS = {
+    "pairs": Section("Every pair of operations, one worker", tuple(Case(pair) for pair in pairs()), 1),
+    "deeper": Section(
+        "Pairs of the core operations, one worker, deeper", tuple(Case(pair, 1, COARSE) for pair in pairs(CORE)), 2
+    ),
+    "wider": Section(
+        "Pairs of the core operations, two workers", tuple(Case(pair, 2, COARSE) for pair in pairs(CORE)), 1
+    ),
+    "lines": Section("Pairs at lines, one worker", tuple(Case(pair, 1, LINES) for pair in READERS), 1),
+    "triples": Section(
+        "Triples, one to three workers",
+        tuple(Case(triple, workers, COARSE) for workers in (1, 2, 3) for triple in TRIPLES),
+        1,
+    ),
+}

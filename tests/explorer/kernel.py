@@ -189,12 +189,12 @@ class Kernel:
         """Let another fiber go first, if the strategy says so."""
         if self.unwinding:
             raise Unwind
-        if self.quiet:
-            return
         me = self.current
         self.steps += 1
         if self.steps > STEPS:
             self.fail("livelock", f"no end after {STEPS} steps")
+        if self.quiet:
+            return
         if self.log is not None:
             self._tell(me, what, subject)
         following = self._next(me, running=True)

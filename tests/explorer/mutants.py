@@ -1,5 +1,6 @@
 """Faults seeded into the real scheduler, one at a time: a function of the package with some of its text replaced."""
 
+import __future__
 import contextlib
 import importlib
 import inspect
@@ -272,7 +273,8 @@ def seeded(mutant: Mutant) -> Iterator[None]:
     text = "\n" * (first - 2) + ("if True:\n" if source[0] == " " else "\n") + source
     made: dict[str, Any] = {}
     # Under the module's own file name: what is traced by line there is traced here.
-    exec(compile(text, module.__file__, "exec"), vars(module), made)
+    code = compile(text, module.__file__, "exec", flags=__future__.annotations.compiler_flag)
+    exec(code, vars(module), made)
     setattr(owner, last, made[last])
     try:
         yield
