@@ -1,6 +1,7 @@
 """Faults seeded into the real scheduler, one at a time: a function of the package with some of its text replaced."""
 
 import __future__
+
 import contextlib
 import importlib
 import inspect
