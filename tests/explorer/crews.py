@@ -13,6 +13,8 @@ from types import FrameType
 from typing import Any, Protocol
 
 try:
+    if not getattr(sys, "_is_gil_enabled", lambda: True)():
+        raise ModuleNotFoundError  # importing it might switch the GIL on
     import greenlet
 except ModuleNotFoundError:  # an optional package; threads do
     greenlet = None  # type: ignore[assignment]

@@ -61,6 +61,9 @@ class Quiet:
 
     free = False
 
+    def __repr__(self) -> str:
+        return "time"
+
 
 QUIET = Quiet()
 STILL = Quiet()  # likewise, and no deadline is left either

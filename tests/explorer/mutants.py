@@ -132,6 +132,13 @@ MUTANTS = (
         "submit+cancel/1/fine",
     ),
     Mutant(
+        "a cancel of a running job forbids no retry",
+        "_ending:Ending.cancel",
+        "job._attach().no_retry = True",
+        "pass",
+        "retry+cancel/1/fine",
+    ),
+    Mutant(
         "a done-callback is looked at, called, and taken off then",
         "_ending:Ending.run_callbacks",
         'call_hook(f"a done-callback of job {job.id!r}", callback, job)',
@@ -249,7 +256,7 @@ MUTANTS = (
         "_exit:join",
         "for thread in threads:",
         "for thread in ():",
-        "shutdown+submit/1/fine",
+        "shutdown_due+shutdown_due/1/fine",
     ),
 )
 

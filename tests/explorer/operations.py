@@ -136,6 +136,7 @@ def set_priority(stage: Stage) -> None:
 
 def request_cancel(stage: Stage) -> None:
     stage.first.job.request_cancel()
+    stage.first.last_attempt = stage.first.job.attempts
 
 
 def block(stage: Stage) -> None:

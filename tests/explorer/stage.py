@@ -50,6 +50,7 @@ class Track:
         self.starts: list[float] = []
         self.claims = 0  # by job.claim()
         self.given_up = False  # a cancel of it said True
+        self.last_attempt: int | None = None  # whatever a cancel said, no further one may follow
         self.callbacks: list[str] = []  # called, by name
         self.callbacks_added = 0
 
@@ -163,8 +164,8 @@ class Stage:
     def _started(self, track: Track, job: Any) -> None:
         kernel = self.kernel
         track.starts.append(kernel.now)
-        if track.given_up:
-            kernel.fail("cancelled", f"{track.name} started after a cancel of it had said True")
+        if track.last_attempt is not None and job.attempts > track.last_attempt:
+            kernel.fail("cancelled", f"attempt {job.attempts} of {track.name} started after a cancel of it")
         if kernel.now < job.run_at:
             kernel.fail("early", f"{track.name} is due at {job.run_at:g} and started at {kernel.now:g}")
         held_until = self.held_until
@@ -175,6 +176,7 @@ class Stage:
 
     def cancelled(self, track: Track, said: bool) -> None:
         """Note what a cancel said."""
+        track.last_attempt = track.job.attempts
         if said:
             track.given_up = True
             if not track.job.cancelled():
