@@ -1,5 +1,6 @@
 """What a job costs while it waits, and that nothing is kept of one that has ended."""
 
+import gc
 import sys
 import threading
 import tracemalloc
@@ -254,3 +255,25 @@ def test_stepped_scheduler_keeps_nothing_either():
         assert jobs[1].exception() is not None
         jobs.clear()
         assert [reference() for reference in gone] == [None] * 4
+
+
+def test_a_task_that_looks_at_its_own_stack_is_not_kept(scheduler: Scheduler) -> None:
+    """A snapshot taken inside a task holds that task's stack in no cycle: what was on it goes with the task."""
+
+    class Thing:
+        pass
+
+    known: list[weakref.ref[Thing]] = []
+
+    def look() -> int:
+        thing = Thing()
+        known.append(weakref.ref(thing))
+        return len(scheduler.snapshot())
+
+    gc.disable()
+    try:
+        assert scheduler.submit(look).result(5) == 1
+        rest(scheduler)
+        assert known[0]() is None
+    finally:
+        gc.enable()

@@ -55,18 +55,17 @@ def shutdown(runtime: Runtime, *, wait: bool, drain: str, timeout: float | None)
 
 def join(runtime: Runtime, deadline: float | None) -> bool:
     """Wait for the workers to leave, until ``deadline`` (real time); True if they have."""
-    with runtime.lock:
-        workers = list(runtime.workers.values())
     if not runtime.wait_left(None if deadline is None else max(deadline - monotonic(), 0.0)):
         return False
     if not runtime.wait_told(None if deadline is None else max(deadline - monotonic(), 0.0)):
         return False
     with runtime.lock:
-        gone = [worker.thread for worker in workers if not worker.detached and not worker.stuck]
+        gone = list(runtime.left)
         if not runtime.core.time_limits.live:
             gone.append(runtime.watcher)
     for thread in gone:
-        # They have passed our code already; this waits for the interpreter's own last steps.
+        # Each is past its last look at the jobs, and what it still does is the end of it: the watchers of cancelled
+        # jobs that it tells, and the interpreter's own last steps.
         if thread is not None:
             join_thread(thread, None if deadline is None else max(deadline - monotonic(), 0.1))
     forget(runtime)

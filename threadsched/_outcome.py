@@ -175,6 +175,7 @@ def worker_died(runtime: Pool, worker: Worker, error: BaseException) -> None:
         held = [job for job in runtime.core.running.values() if job._place is worker and job not in overrun]
         lost = runtime.written_off.pop(worker.number, None) is worker
         runtime.replaced += not lost  # else it has its successor
+        runtime.left.append(worker.thread)
         if runtime.workers.get(worker.number) is worker:
             del runtime.workers[worker.number]
             runtime.launched.discard(worker.number)

@@ -129,6 +129,7 @@ class Pool(Awaiting):
         with self.lock:
             if worker.generation != self.generation:
                 return
+            self.left.append(worker.thread)
             if self.workers.get(worker.number) is worker:
                 del self.workers[worker.number]
                 self.launched.discard(worker.number)
@@ -156,6 +157,7 @@ class Pool(Awaiting):
         self.numbers = itertools.count(self.width)
         self.tellers.clear()
         self.watcher = None
+        self.left.clear()
         self.sleepers.clear()
         self.helpers.clear()
         self.awaits.clear()

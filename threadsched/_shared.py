@@ -31,6 +31,7 @@ import itertools
 import logging
 import math
 import weakref
+from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
@@ -80,6 +81,7 @@ class Shared:
         "initializer",
         "last_reading",
         "launched",
+        "left",
         "limits",
         "lock",
         "lost",
@@ -147,6 +149,8 @@ class Shared:
             self.core.keepers = (*self.core.keepers, self.limits)
         self.workers: dict[int, Worker] = {}  # number -> worker, from its arrival to its leaving
         self.launched: set[int] = set()  # numbers whose thread was started and has not left
+        # Threads that leave, or have left: a shutdown joins them. Those of workers that died long ago fall out.
+        self.left: deque[Any] = deque(maxlen=2 * width)
         self.manned = stepped  # every worker was launched: submissions need not look
         self.idle: list[Any] = []  # Stack of tokens.
         self.watch: list[Any] = []  # No token or the leader's.

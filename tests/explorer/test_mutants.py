@@ -1,0 +1,45 @@
+"""Faults seeded into the real scheduler are found in the cases that are explored anyway."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.explorer.cases import case_of
+from tests.explorer.install import Laboratory, laboratory
+from tests.explorer.mutants import MUTANTS, Mutant, seeded
+from tests.explorer.search import depth_first, walk
+from tests.support import exhaustive
+
+# Schedules within which each must be found.
+DEPTH_FIRST = 1500
+WALK = 1000
+
+
+@pytest.fixture(scope="module")
+def place() -> Iterator[Laboratory]:
+    with laboratory() as made:
+        yield made
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=[mutant.name.replace(" ", "_") for mutant in MUTANTS])
+def test_a_fault_of_the_scheduler_is_found(place: Laboratory, mutant: Mutant) -> None:
+    """Depth first with one preemption finds the fault; without it, the case holds under the schedule that showed it."""
+    scenario = case_of(mutant.case).scenario()
+    with seeded(mutant):
+        found = depth_first(place, scenario, bound=1, limit=DEPTH_FIRST)
+        assert found.failure is not None, f"not found in {found.schedules} schedules"
+        assert found.choices is not None
+    name, choices = found.line.split("'")[1].rsplit(":", 1)
+    assert name == scenario.name
+    assert len(choices) < 80
+    sound = depth_first(place, scenario, bound=0)
+    assert sound.failure is None, sound.report()
+
+
+@pytest.mark.skipif(not exhaustive(), reason="part of make proof")
+@pytest.mark.parametrize("mutant", MUTANTS, ids=[mutant.name.replace(" ", "_") for mutant in MUTANTS])
+def test_a_fault_of_the_scheduler_is_found_at_random(place: Laboratory, mutant: Mutant) -> None:
+    """A random walk finds it too, from at least one of ten seeds."""
+    scenario = case_of(mutant.case).scenario()
+    with seeded(mutant):
+        assert any(walk(place, scenario, seed, WALK // 10).failure for seed in range(10))
