@@ -57,34 +57,38 @@ class Ending(Waiting):
 
     def _settle(self, job: Job[Any], move: Callable[[], bool]) -> bool:
         """Make a terminal move and tell everybody; under the job's condition if it has one."""
-        while True:
-            attached = job._attached
-            condition = None if attached is None else attached.condition
-            if condition is None:
-                with self.lock:
-                    attached = job._attached
-                    if attached is not None and attached.condition is not None:
-                        continue  # made just now: take it first
-                    won = move()
-                    if won and attached is not None:
-                        _locks.release_all(attached.tokens)
-                    self._settled_locked()
-            else:
-                with condition:
+        try:
+            while True:
+                attached = job._attached
+                condition = None if attached is None else attached.condition
+                if condition is None:
                     with self.lock:
+                        attached = job._attached
+                        if attached is not None and attached.condition is not None:
+                            continue  # made just now: take it first
                         won = move()
                         if won and attached is not None:
                             _locks.release_all(attached.tokens)
                         self._settled_locked()
-                    if won:
-                        _outcome.tell_waiters(job, condition)
-            if won:
-                if attached is not None:
-                    attached.error = None  # of an earlier attempt, with all that its traceback holds
-                self.run_callbacks(job)
-                if self.core.outbox:
-                    self.drain_outbox()  # jobs that depended on this one; the schedule that it was a run of
-            return won
+                else:
+                    with condition:
+                        with self.lock:
+                            won = move()
+                            if won and attached is not None:
+                                _locks.release_all(attached.tokens)
+                            self._settled_locked()
+                        if won:
+                            _outcome.tell_waiters(job, condition)
+                if won:
+                    if attached is not None:
+                        attached.error = None  # of an earlier attempt, with all that its traceback holds
+                    self.run_callbacks(job)
+                    if self.core.outbox:
+                        self.drain_outbox()  # jobs that depended on this one; the schedule that it was a run of
+                return won
+        except BaseException:
+            self._hand_on([job])
+            raise
 
     def attempt_failed(self, job: Job[Any], error: BaseException) -> None:
         """Decide what comes after an attempt that raised: another one, FAILED, or CANCELLED."""
@@ -119,7 +123,7 @@ class Ending(Waiting):
                     if job._state == "RUNNING":
                         job._attach().no_retry = True
                     return False
-                self._cancelled_locked(job)
+                self._ended_locked(job)
                 self._gave_up_locked()
             if self.core.outbox:
                 self.drain_outbox()
@@ -129,21 +133,23 @@ class Ending(Waiting):
         return True
 
     def _hand_on(self, jobs: list[Job[Any]]) -> None:
-        """Ctrl-C struck somewhere in a cancel: whoever waits for what was decided is told all the same, by a worker."""
+        """An exception struck while jobs were ended: who waits for what was decided is told all the same, by a worker."""
         with self.lock:
             for job in jobs:
-                if job.cancelled():
-                    self._cancelled_locked(job)
+                if job.done():
+                    self._ended_locked(job)
             self._gave_up_locked()
             if self.core.outbox:
                 self._wake_locked()
 
-    def _cancelled_locked(self, job: Job[Any]) -> None:
-        """Wake who waits for a cancelled job; its watchers, if any are left, are told outside the lock."""
+    def _ended_locked(self, job: Job[Any]) -> None:
+        """Wake who waits for a job that has ended; its watchers, if any are left, are told outside the lock."""
         attached = job._attached
         if attached is not None:
             _locks.release_all(attached.tokens)
-            if attached.callbacks or job._state is CANCELLED:
+            condition = attached.condition
+            untold = condition is not None and condition.told < len(condition.waiters)
+            if attached.callbacks or untold or job._state is CANCELLED:
                 self.core.outbox.append(job)
 
     def _gave_up_locked(self) -> None:
@@ -188,7 +194,7 @@ class Ending(Waiting):
                     taken = core.cancel(job, name, now, reason)
                     if taken is not None:
                         spoils.append(taken)
-                        self._cancelled_locked(job)
+                        self._ended_locked(job)
                 self._gave_up_locked()
         except BaseException:
             self._hand_on(jobs)
@@ -257,7 +263,7 @@ class Ending(Waiting):
             if type(item) is Ring:
                 item.thing.proceed(cast("Runtime", self))
             elif type(item) is Job:
-                if not self._tell_cancelled(item):
+                if not self._tell_ended(item):
                     return
             elif item[0] is not None:
                 self._cancel_now([item[0]], item[1])  # its own dependents join the outbox: no recursion
@@ -272,8 +278,8 @@ class Ending(Waiting):
                 with self.lock:
                     _locks.release_all(self.quiet_waiters)  # they look again
 
-    def _tell_cancelled(self, job: Job[Any]) -> bool:
-        """Tell the watchers of a cancelled job; False if that has to be left to another thread."""
+    def _tell_ended(self, job: Job[Any]) -> bool:
+        """Tell the watchers of a job that has ended; False if that has to be left to another thread."""
         attached = job._attached
         condition = None if attached is None else attached.condition
         if condition is not None:
@@ -282,8 +288,7 @@ class Ending(Waiting):
                 _locks.start_thread(self.drain_outbox, (), f"{self.name} (telling)")
                 return False
             with condition:
-                if job._state is CANCELLED:  # else somebody else has told
-                    _outcome.tell_waiters(job, condition)
+                _outcome.tell_waiters(job, condition)  # each once, whoever begins
         return True
 
     def add_callback(self, job: Job[Any], fn: Callable[[Any], object]) -> None:

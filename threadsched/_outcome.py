@@ -148,8 +148,8 @@ def worker_died(runtime: Pool, worker: Worker, error: BaseException) -> None:
                 tokens.remove(worker.token)
         held = [job for job in runtime.core.running.values() if job._place is worker]
         runtime.replaced += 1
-        if runtime.workers.get(worker.number) is worker:
-            del runtime.workers[worker.number]
+        if runtime.workers.get(worker.number, worker) is worker:  # not even there, if it was struck on arrival
+            runtime.workers.pop(worker.number, None)
             runtime.launched.discard(worker.number)
         runtime.manned = False
     told = _log.describe_error(error)

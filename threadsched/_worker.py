@@ -128,12 +128,12 @@ class Worker:
     def main(self) -> None:
         """Serve until told to leave; whatever happens, leave the scheduler whole."""
         runtime = self.runtime
-        _here.worker = self
-        self.ident = threading.get_ident()
-        self.thread = threading.current_thread()
-        if not runtime.arrive(self):
-            return
         try:
+            _here.worker = self
+            self.ident = threading.get_ident()
+            self.thread = threading.current_thread()
+            if not runtime.arrive(self):
+                return
             if runtime.initialise():
                 self.serve()
         except BaseException as error:  # ours, or thrown into this thread: the pool must not shrink
