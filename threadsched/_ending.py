@@ -278,6 +278,20 @@ class Ending(Waiting):
                 with self.lock:
                     _locks.release_all(self.quiet_waiters)  # they look again
 
+    def drain_or_leave(self) -> None:
+        """Drain the outbox for a caller whose own move is made: lack of memory must not look like that move's failure.
+
+        A worker does it then, or whoever moves something next.
+        """
+        try:
+            try:
+                self.drain_outbox()
+            except Exception:
+                with self.lock:
+                    self._wake_locked()
+        except Exception:  # not even for that
+            return
+
     def _tell_ended(self, job: Job[Any]) -> bool:
         """Tell the watchers of a job that has ended; False if that has to be left to another thread."""
         attached = job._attached
@@ -316,14 +330,17 @@ class Ending(Waiting):
     def run_callbacks(self, job: Job[Any]) -> None:
         """Call each done-callback once, in the order they were added. No lock held."""
         attached = job._attached
-        while attached is not None and attached.callbacks:
+        if attached is None or not attached.callbacks:
+            return
+        what = f"a done-callback of job {job.id!r}"  # before the first is taken off: this may lack memory
+        while attached.callbacks:
             try:
                 callback = attached.callbacks.pop(0)
             except IndexError:
                 return
             if isinstance(job._result, Failure):
                 job._result.seen = True
-            call_hook(f"a done-callback of job {job.id!r}", callback, job)
+            call_hook(what, callback, job)
 
     def condition_of(self, job: Job[Any]) -> _locks.JobCondition:
         """Return the job's condition, made on first use."""

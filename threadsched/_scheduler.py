@@ -486,7 +486,7 @@ class Submitter(concurrent.futures.Executor):
             refuse_recurring(self._given)
         job: Job[Any] = self._runtime.submit(fn, args, kwargs, self._options)
         if self._options.after:
-            self._runtime.drain_outbox()  # a parent that has failed already counts before anybody has the job
+            self._runtime.drain_or_leave()  # a parent that has failed already counts before anybody has the job
         return job
 
     def map(

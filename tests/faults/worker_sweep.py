@@ -29,7 +29,7 @@ POOL = "struck"
 PATIENCE = 5.0
 
 
-class Poison(BaseException):
+class Poison(Exception):
     """Thrown into the worker's thread."""
 
 
@@ -42,6 +42,10 @@ class WorkerInjector(Injector):
 
     def on_call(self, frame: FrameType, event: str, _: object) -> Any:
         here = threading.get_ident()
+        if not self.thread and self.exact:
+            # The entry of the thread's first function is no point: nobody could answer for it, as for the steps of
+            # Python's own before it.
+            self.at += 1
         self.thread = self.thread or here
         return super().on_call(frame, event, _) if here == self.thread else None
 
@@ -172,6 +176,8 @@ class Round:
         threading.settrace(injector.on_call)
         try:
             first = self.submit(lambda: self.gate.wait(PATIENCE))
+            while not injector.thread:  # a thread counts as started just before it looks whether to be traced
+                time.sleep(0)
             threading.settrace(None)  # type: ignore[arg-type]  # every thread but the worker, from here on
             self.go()
         except SchedulerClosedError:
