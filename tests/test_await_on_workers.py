@@ -39,7 +39,7 @@ def whole(s: Scheduler) -> None:
     assert (runtime.helpers, runtime.awaits, runtime.stand_in, runtime.core.left_behind) == ({}, {}, None, set())
     with runtime.lock:
         workers = list(runtime.workers.values())
-    assert [(worker.depth, worker.adopted, worker.tasks) for worker in workers] == [(0, 0, {})] * len(workers)
+    assert [(worker.depth, worker.adopted, worker.tasks) for worker in workers] == [(0, set(), {})] * len(workers)
 
 
 def run(s: Scheduler, main: Callable[[], Coroutine[Any, Any, Any]]) -> Any:

@@ -121,6 +121,13 @@ def adopt(
         raise
 
     def ended(task: asyncio.Task[Any]) -> None:
+        try:
+            tell(task)
+        except BaseException as fault:  # thrown into this thread; the loop will log it, and go on
+            worker.runtime.salvage(worker, job, fault)
+            raise
+
+    def tell(task: asyncio.Task[Any]) -> None:
         worker.tasks.pop(task, None)
         if job._attached is not None:
             job._attached.stopper = None
@@ -137,9 +144,13 @@ def adopt(
         finally:
             del error
 
-    worker.tasks[task] = job
-    _publish(worker, job, loop, task)
-    task.add_done_callback(ended)
+    try:
+        task.add_done_callback(ended)
+        worker.tasks[task] = job
+        _publish(worker, job, loop, task)
+    except BaseException:  # thrown into this thread: the job fails of it, and its coroutine must not run on
+        task.cancel()
+        raise
 
 
 def _publish(worker: Worker, job: Job[Any] | None, loop: asyncio.AbstractEventLoop, task: asyncio.Task[Any]) -> None:

@@ -178,7 +178,7 @@ def check(runtime: Runtime) -> None:
         elif not runtime.stepped and len(runtime.core.running) > len(runtime.workers) + sum(
             not isinstance(job._place, Worker) or job._place.number < 0  # claimed, or run by its submitter
             for job in runtime.core.running.values()
-        ) + sum(worker.depth + worker.adopted for worker in runtime.workers.values()):
+        ) + sum(worker.depth + len(worker.adopted) for worker in runtime.workers.values()):
             problem = "more jobs run than there are workers"
         elif not set(runtime.awaits) <= set(runtime.core.running):
             problem = "a job waits for another and does not run"

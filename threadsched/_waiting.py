@@ -192,7 +192,7 @@ class Waiting(Shared):
                 sleeping.add(bell.worker.number)
             else:
                 waiting.setdefault(bell.worker, set()).add(bell.waiter._seq)
-        sleeping.update(worker.number for worker, jobs in waiting.items() if len(jobs) > worker.adopted)
+        sleeping.update(worker.number for worker, jobs in waiting.items() if len(jobs) > len(worker.adopted))
         return len(sleeping)
 
     def next_due(self) -> float | None:

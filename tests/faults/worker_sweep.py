@@ -39,15 +39,26 @@ class WorkerInjector(Injector):
     def __init__(self, strike: Callable[[], object], at: int, *, exact: bool) -> None:
         super().__init__(strike, at, exact=exact)
         self.thread = 0
+        self.exempt: FrameType | None = None
 
     def on_call(self, frame: FrameType, event: str, _: object) -> Any:
         here = threading.get_ident()
-        if not self.thread and self.exact:
-            # The entry of the thread's first function is no point: nobody could answer for it, as for the steps of
-            # Python's own before it.
-            self.at += 1
+        first = not self.thread
         self.thread = self.thread or here
-        return super().on_call(frame, event, _) if here == self.thread else None
+        if here != self.thread:
+            return None
+        caller = frame.f_back
+        by_loop = caller is not None and "/asyncio/" in caller.f_code.co_filename
+        # No exception is thrown at the entry of the thread's first function, for nobody could answer for it, as for the
+        # steps of Python's own before it; nor at that of what an event loop calls, where the loop swallows it.
+        self.exempt = frame if self.exact and (first or by_loop) else None
+        return super().on_call(frame, event, _)
+
+    def _pass(self, frame: FrameType) -> None:
+        if frame is self.exempt:
+            self.exempt = None
+        else:
+            super()._pass(frame)
 
 
 class Round:
