@@ -26,6 +26,8 @@ from threadsched import DependencyError, Job, Limit, Scheduler, SchedulerClosedE
 from threadsched.testing import FakeClock
 
 POOL = "struck"
+# Files of the standard library that call ours: the first function of a thread, and the callbacks of an event loop.
+OUTSIDE = (f"python3.{sys.version_info.minor}/threading.py", f"python3.{sys.version_info.minor}/asyncio/")
 PATIENCE = 5.0
 
 
@@ -43,15 +45,14 @@ class WorkerInjector(Injector):
 
     def on_call(self, frame: FrameType, event: str, _: object) -> Any:
         here = threading.get_ident()
-        first = not self.thread
         self.thread = self.thread or here
         if here != self.thread:
             return None
         caller = frame.f_back
-        by_loop = caller is not None and "/asyncio/" in caller.f_code.co_filename
+        by_python = caller is not None and caller.f_code.co_filename.rpartition("/lib/")[2].startswith(OUTSIDE)
         # No exception is thrown at the entry of the thread's first function, for nobody could answer for it, as for the
         # steps of Python's own before it; nor at that of what an event loop calls, where the loop swallows it.
-        self.exempt = frame if self.exact and (first or by_loop) else None
+        self.exempt = frame if self.exact and by_python else None
         return super().on_call(frame, event, _)
 
     def _pass(self, frame: FrameType) -> None:
@@ -186,7 +187,7 @@ class Round:
         injector = WorkerInjector(self.strike_now, at, exact=exact)
         threading.settrace(injector.on_call)
         try:
-            first = self.submit(lambda: self.gate.wait(PATIENCE))
+            self.submit(lambda: self.gate.wait(PATIENCE))
             while not injector.thread:  # a thread counts as started just before it looks whether to be traced
                 time.sleep(0)
             threading.settrace(None)  # type: ignore[arg-type]  # every thread but the worker, from here on
@@ -195,7 +196,6 @@ class Round:
             assert self.closing
         finally:
             threading.settrace(None)  # type: ignore[arg-type]
-        del first
         try:
             self.verify(f"at point {at}")
         except BaseException as error:
