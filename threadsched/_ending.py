@@ -36,14 +36,16 @@ class Ending(Waiting):
 
     def fail(self, job: Job[Any], error: BaseException, text: str) -> bool:
         """Settle a job as FAILED; tells waiters, callbacks and ``on_error``."""
-        failure = Failure(job, error)
         now = self.read_clock()
         spoils = (job._fn, job._args, job._kwargs, job._context)
-        won = self._settle(job, lambda: self.core.fail(job, failure, text, now))
+        failure = Failure(job, error)
+        try:
+            won = self._settle(job, lambda: self.core.fail(job, failure, text, now))
+        finally:
+            if job._result is not failure:
+                failure.seen = True  # it came to nothing, so there is nothing to look at
         del spoils
-        if not won:
-            failure.seen = True
-        elif self.on_error is not None:
+        if won and self.on_error is not None:
             call_hook("on_error", self.on_error, job, error)
         return won
 

@@ -5,6 +5,7 @@ Needs a process with one thread, so it is used by programs that a test starts, n
 
 import faulthandler
 import gc
+import logging
 import os
 import random
 import sys
@@ -65,6 +66,17 @@ def apart(trial: Callable[[], int]) -> tuple[int, str]:
         _, ended = os.waitpid(pid, 0)
         told.seek(0)
         return os.waitstatus_to_exitcode(ended), told.read().decode(errors="replace")
+
+
+class Heard(logging.Handler):
+    """Keeps what the package logs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.texts: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.texts.append(record.getMessage())
 
 
 class Trials:

@@ -15,26 +15,13 @@ from typing import Any
 
 import _testcapi  # type: ignore[import-not-found]  # CPython's own, where it is installed
 
-from tests.faults.apart import apart
+from tests.faults.apart import Heard, apart
 from tests.injector import bounded
 from tests.test_core_strikes import OPERATIONS as CORE_OPERATIONS
 from tests.test_core_strikes import Scene
 from threadsched import Job, Limit, Scheduler, WorkerDiedError
 
 PATIENCE = 5.0
-
-
-class Heard(logging.Handler):
-    """Keeps what the package logs."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.texts: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.texts.append(record.getMessage())
-
-
 HEARD = Heard()
 
 # An operation counts as through once this many in a row met no failure: a cached object may stand in for one.

@@ -1,6 +1,6 @@
 """A program: strikes one worker's thread at every point of its way from birth to leaving. Run in a child process.
 
-    python -m tests.faults.worker_sweep SCENE STRIKE QUEUE exact|lines STEP OFFSET
+    python -m tests.faults.worker_sweep SCENE STRIKE QUEUE exact|lines STEP OFFSET [WAY]
 
 What `tests.sweep` does to the calls of a user, this does to the worker's own loop. Every STEP-th point beginning with
 OFFSET is struck, each in a fresh pool of one. An exception is thrown only where CPython can throw one (`exact`).
@@ -20,7 +20,7 @@ from types import FrameType
 from typing import Any
 
 from tests.faults.apart import sweep
-from tests.faults.vehicles import VEHICLES
+from tests.faults.vehicles import VEHICLES, loud
 from tests.injector import Injector, bounded
 from threadsched import DependencyError, Job, Limit, Scheduler, SchedulerClosedError, WorkerDiedError
 from threadsched.testing import FakeClock
@@ -65,7 +65,7 @@ class WorkerInjector(Injector):
 class Round:
     """A pool of one whose worker comes through every branch of its loop, and the strike that meets it there."""
 
-    def __init__(self, scene: str, strike: str, queue: Any, vehicle: str = "call") -> None:
+    def __init__(self, scene: str, strike: str, queue: Any, way: str) -> None:
         self.clock = FakeClock()
         self.scheduler = Scheduler(1, queue=queue, name=POOL, clock=self.clock, limits={"one": Limit(concurrency=1)})
         self.gate = threading.Event()
@@ -75,7 +75,7 @@ class Round:
         self.called: Counter[int] = Counter()
         self.watchers: list[threading.Thread] = []
         self.scene = getattr(self, f"scene_{scene}")
-        self.strike_now = VEHICLES[vehicle](getattr(self, f"strike_{strike}"))
+        self.strike_now = VEHICLES[way](getattr(self, f"strike_{strike}"))
         self.poisoned = strike == "poison"
         self.closing = strike.startswith("shutdown")
         self.spare = self.scheduler.options(delay=3600)
@@ -276,10 +276,11 @@ def swallow(ask: Callable[[], object]) -> None:
         return
 
 
-def main(scene: str, strike: str, queue: str, mode: str, step: int, offset: int, vehicle: str = "call") -> None:
+def main(scene: str, strike: str, queue: str, mode: str, step: int, offset: int, way: str = "call") -> None:
+    loud()
     logging.getLogger("threadsched").addHandler(logging.NullHandler())
     logging.getLogger("threadsched").propagate = False
-    sweep(lambda at: Round(scene, strike, queue, vehicle).attempt(at, mode == "exact"), step, offset)
+    sweep(lambda at: Round(scene, strike, queue, way).attempt(at, mode == "exact"), step, offset)
 
 
 if __name__ == "__main__":
