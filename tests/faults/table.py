@@ -152,8 +152,8 @@ ROWS = (
         "a job waits for a job of its own full pool",
         "that one is run right there, or the wait gets DeadlockError",
         (
-            "test_nested_waits.py::test_nested_waits_in_a_full_pool",
-            "test_nested_waits.py::test_a_job_that_waits_for_itself",
+            "test_nested_waits.py::test_f08_nested_trees",
+            "test_nested_waits.py::test_f08_a_ring_is_named_within_a_second",
         ),
     ),
     Row(
@@ -184,6 +184,7 @@ ROWS = (
             "test_exit.py::test_a_second_ctrl_c",
             "test_reentrancy.py::test_ctrl_c_at_every_point",
             "faults/test_endings.py::test_signals_during_shutdown",
+            "faults/test_struck_calls.py::test_ctrl_c_at_every_point_of_a_waiting_shutdown",
         ),
     ),
     Row(

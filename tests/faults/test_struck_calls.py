@@ -118,6 +118,8 @@ class Waiter:
         self.heard.append("cancelled")
 
 
+# A strike may land where Python closes a generator: it reports that, and goes on.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_job_claimed_by_a_struck_helper_ends() -> None:
     """A job that a waiting worker has claimed, and an exception keeps it from running, ends with WorkerDiedError.
 
