@@ -135,7 +135,7 @@ class Ending(Waiting):
         return True
 
     def _hand_on(self, jobs: list[Job[Any]]) -> None:
-        """An exception struck while jobs were ended: who waits for what was decided is told all the same, by a worker."""
+        """An exception struck while jobs were ended: a worker tells whoever waits for what was decided."""
         with self.lock:
             for job in jobs:
                 if job.done():

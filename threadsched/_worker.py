@@ -116,7 +116,7 @@ class Worker:
         self.settled: Job[Any] | None = None  # what the last turn settled
         self.driven: Job[Any] | None = None  # the job whose coroutine its loop is run for
         self.tasks: dict[Any, Job[Any]] = {}  # asyncio task -> the job that was adopted by the loop
-        self.adopted: set[int] = set()  # the numbers of jobs that coroutines on the loop await and that run there; guarded by the lock
+        self.adopted: set[int] = set()  # numbers of jobs awaited on the loop that run there; guarded by the lock
         self.depth = 0  # jobs on this thread beside the one that it claimed in its own round; guarded by the lock
         self.parked: Job[Any] | None = None  # what it sleeps for inside a task; guarded by the lock
         self.order = IDLE  # what the last turn said

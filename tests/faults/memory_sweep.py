@@ -7,14 +7,13 @@ counts the allocations of every thread, so the others are parked in C code meanw
 with the worker inside a task, the worker's side with the caller asleep on a raw lock.
 """
 
+import _testcapi  # type: ignore[import-not-found]  # CPython's own, where it is installed
 import logging
 import os
 import sys
 import threading
 from collections.abc import Callable
 from typing import Any
-
-import _testcapi  # type: ignore[import-not-found]  # CPython's own, where it is installed
 
 from tests.faults.apart import Heard, apart
 from tests.injector import bounded
@@ -86,7 +85,9 @@ class Beside:
         self.jobs: list[Job[Any]] = [self.scheduler.submit(hold)]
         started.acquire()
         self.jobs += [self.scheduler.options(priority=number % 3).submit(int, number) for number in range(5)]
-        self.later = [self.scheduler.options(delay=3600 + number, id=f"later {number}").submit(int) for number in range(3)]
+        self.later = [
+            self.scheduler.options(delay=3600 + number, id=f"later {number}").submit(int) for number in range(3)
+        ]
         self.called = {job.seq: 0 for job in (self.jobs[2], self.later[1])}
         self.jobs[2].add_done_callback(self.count)
         self.later[1].add_done_callback(self.count)
@@ -106,7 +107,7 @@ class Beside:
         self.gate.release()
         for job in [*self.jobs, *self.made]:
             if not job.cancelled() and job.run_at <= job.submitted_at + 100:
-                assert bounded(lambda: job.exception(PATIENCE), f"the end of {job!r}") is None  # noqa: B023
+                assert bounded(lambda: job.exception(PATIENCE), f"the end of {job!r}") is None  # noqa: B023 -- called at once
         report = bounded(lambda: self.scheduler.shutdown(cancel_futures=True, timeout=PATIENCE), "shutdown")
         assert report, report
         assert report.pending == 0
@@ -182,7 +183,7 @@ def work(scene: str, k: int, width: int) -> int:
     if scene == "tell":
         jobs[0].add_done_callback(count)
     if scene == "condition":
-        jobs[0]._condition  # noqa: B018  # as wait() makes it
+        jobs[0]._condition  # noqa: B018 -- as wait() makes it
     jobs += [scheduler.options(priority=9).submit(second), scheduler.options(priority=10).submit(int)]
     jobs += [scheduler.options(delay=0.001).submit(int) for _ in range(scene == "promote")]
     turn.release()
@@ -195,7 +196,7 @@ def work(scene: str, k: int, width: int) -> int:
         bounded(lambda: scheduler.submit(int).exception(PATIENCE), "a second submit afterwards")
     status = GOT_THROUGH
     for job in jobs:
-        error = bounded(lambda: job.exception(PATIENCE), f"the end of {job!r}")  # noqa: B023
+        error = bounded(lambda: job.exception(PATIENCE), f"the end of {job!r}")  # noqa: B023 -- called at once
         if isinstance(error, FAILURES):
             status = RAISED
         else:
@@ -226,7 +227,7 @@ def main(operations: list[str], width: int, step: int, offset: int) -> None:
     for operation in operations:
         k, through, met = offset, 0, 0
         while through < THROUGH:
-            status, said = apart(lambda: OPERATIONS[operation](k, width))  # noqa: B023
+            status, said = apart(lambda: OPERATIONS[operation](k, width))  # noqa: B023 -- called at once
             met += status == RAISED
             through = through + 1 if status == GOT_THROUGH else 0
             if status not in (GOT_THROUGH, RAISED):

@@ -1,6 +1,6 @@
 """A program: lets the process have address space for a few thread stacks only. Run by test_starts.py.
 
-    python -m tests.faults.starts TIMES
+python -m tests.faults.starts TIMES
 """
 
 import logging
@@ -55,7 +55,7 @@ def trial(room: int) -> int:
 
 def main(times: int) -> None:
     for number in range(times):
-        status, said = apart(lambda: trial(number % (WIDTH + 2)))  # noqa: B023
+        status, said = apart(lambda: trial(number % (WIDTH + 2)))  # noqa: B023 -- called at once
         if status:
             sys.exit(f"with room for {number % (WIDTH + 2)} stacks: status {status}\n{said}")
     print(times)

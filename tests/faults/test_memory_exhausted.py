@@ -26,7 +26,9 @@ def run(operation: str, width: int, step: int) -> None:
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.parametrize("operation", ["enter", "promote", "claim", "finish", "fail", "retry", "stop", "cancel", "swap"])
+@pytest.mark.parametrize(
+    "operation", ["enter", "promote", "claim", "finish", "fail", "retry", "stop", "cancel", "swap"]
+)
 def test_core_without_memory(operation: str, width: int):
     """The core alone: whatever an operation came to, every accepted job comes to one end."""
     run(f"core: {operation}", width, 9)

@@ -63,7 +63,7 @@ def struck_everywhere(prepare: Any) -> int:
 
 @pytest.mark.parametrize("outcome", ["result", "error"])
 def test_whoever_waits_is_told_though_the_teller_was_struck(outcome: str) -> None:
-    """An exception that strikes in ``set_result`` after the job has ended: waiters and callbacks hear of it all the same.
+    """An exception strikes in ``set_result`` once the job has ended: waiters and callbacks hear of it all the same.
 
     They did not: only a cancel that was broken off was handed on to a worker.
     """

@@ -23,8 +23,8 @@ def test_tests_of_a_row_exist(row: Row):
     assert row.fault
     assert row.outcome
     assert row.tests
-    missing = [name for name in row.tests if name.partition("::")[2] not in functions_of(TESTS / name.partition("::")[0])]
-    assert missing == []
+    named = [name.split("::") for name in row.tests]
+    assert [(file, name) for file, name in named if name not in functions_of(TESTS / file)] == []
 
 
 def test_every_test_of_the_package_has_a_row():
