@@ -1,8 +1,8 @@
 """A program: has the k-th allocation of an operation fail, for each k until the operation gets through.
 
-    python -m tests.faults.memory_sweep OPERATION WIDTH STEP OFFSET
+    python -m tests.faults.memory_sweep PREFIX WIDTH STEP OFFSET
 
-From the k-th allocation on, WIDTH of them fail (0: all, until the operation has come back). `_testcapi.set_nomemory`
+All operations are tried whose names begin with PREFIX. From the k-th allocation on, WIDTH of them fail (0: all, until the operation has come back). `_testcapi.set_nomemory`
 counts the allocations of every thread, so the others are parked in C code meanwhile: the core alone, the caller's side
 with the worker inside a task, the worker's side with the caller asleep on a raw lock.
 """
@@ -30,8 +30,10 @@ THROUGH = 12
 GOT_THROUGH, RAISED = 0, 2  # not 1, with which faulthandler ends who hangs
 
 
-# Out of a task for which there was no memory; CPython itself loses its MemoryError here and there.
-FAILURES = (MemoryError, WorkerDiedError, RuntimeError, SystemError)
+# Out of a call for which there was no memory; CPython itself loses its MemoryError here and there.
+LACKING = (MemoryError, SystemError)
+# Out of a job.
+FAILURES = (*LACKING, WorkerDiedError, RuntimeError)
 
 
 def unmade() -> int:
@@ -55,7 +57,7 @@ def core(operation: str, k: int, width: int) -> int:
     fail_from(k, width)
     try:
         call()
-    except MemoryError:
+    except LACKING:
         status = RAISED
         scene.driver.core.entering = None  # as the scheduler undoes a submission
     finally:
@@ -139,7 +141,7 @@ def call(operation: str, k: int, width: int) -> int:
     fail_from(k, width)
     try:
         action(one)
-    except MemoryError:
+    except LACKING:
         status = RAISED
     finally:
         _testcapi.remove_mem_hooks()
@@ -226,7 +228,7 @@ def main(operations: list[str], width: int, step: int, offset: int) -> None:
     wrong = []
     for operation in operations:
         k, through, met = offset, 0, 0
-        while through < THROUGH:
+        while through < max(THROUGH // step, 2):
             status, said = apart(lambda: OPERATIONS[operation](k, width))  # noqa: B023 -- called at once
             met += status == RAISED
             through = through + 1 if status == GOT_THROUGH else 0
