@@ -13,6 +13,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests import support
+from tests.faults import table
 
 # How long the threads of a finished test may take to end; only a failure reaches it.
 LEAK_TIMEOUT = 5.0
@@ -50,6 +51,16 @@ def pytest_report_header(config: pytest.Config) -> str:
         f"threadsched: seed {support.SEED}, switch interval {sys.getswitchinterval():g} s, "
         f"{'exhaustive' if support.exhaustive() else 'sampled'}"
     )
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    table.repeat(metafunc)
+
+
+@pytest.fixture
+def trial(request: pytest.FixtureRequest) -> object:
+    """The number of this run of a test that the long run repeats (see tests/faults/table.py)."""
+    return request.param
 
 
 @pytest.hookimpl(wrapper=True)

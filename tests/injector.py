@@ -15,10 +15,13 @@ import gc
 import sys
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
-_WATCHED = ("/threadsched/", "/sortedcontainers/")
+import threadsched
+
+_WATCHED = (Path(threadsched.__file__).parent.as_posix() + "/", "/sortedcontainers/")
 # Here a look and the store that relies on it stand on neighbouring lines without a call or an allocation in between.
 # No signal, finalizer or Ctrl-C can come there, so these functions are struck at exact points only.
 _ATOMIC = {"LazyQueue._insert", "LazyQueue._take", "Core.rerank"}

@@ -1,9 +1,10 @@
 """A program: sweeps one operation of a scheduler with one kind of strike. Run by test_reentrancy.py in a child process.
 
-    python -m tests.sweep OPERATION STRIKE VARIANT exact|lines STEP OFFSET
+    python -m tests.sweep OPERATION STRIKE VARIANT exact|lines STEP OFFSET [WAY]
 
 Every STEP-th point beginning with OFFSET is struck, each on a fresh scheduler. Afterwards nothing may hang, every
-accepted job must end, and the books must be right. Prints how many points there were.
+accepted job must end, and the books must be right. WAY says how the strike comes in (see `tests.faults.vehicles`); a
+plain call without it. Prints how many points there were.
 """
 
 import concurrent.futures
@@ -14,6 +15,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from tests.faults.vehicles import VEHICLES, loud
 from tests.injector import Injector, bounded
 from threadsched import Scheduler, SchedulerClosedError
 
@@ -110,6 +112,10 @@ class Case:
     def do_shutdown_due(self) -> None:
         self.scheduler.shutdown(wait=False, drain="due")
 
+    def do_shutdown_wait(self) -> None:
+        self.gate.set()
+        self.scheduler.shutdown(drain="due")
+
     def do_policy(self) -> None:
         self.scheduler.policy = ByPriority()
 
@@ -204,9 +210,9 @@ class Case:
         assert stats.submitted in (len(self.known), len(self.known) + 1), (where, stats, len(self.known))
 
 
-def attempt(case: Case, at: int, exact: bool) -> bool:
+def attempt(case: Case, at: int, exact: bool, way: str) -> bool:
     """Strike once; return whether that point was reached."""
-    injector = Injector(case.strike, at, exact=exact)
+    injector = Injector(VEHICLES[way](case.strike), at, exact=exact)
     # A wait needs an end if the point is not reached, or if the strike leaves what is waited for alone.
     alarm = None
     if case.awaited is not None:
@@ -225,12 +231,13 @@ def attempt(case: Case, at: int, exact: bool) -> bool:
     return injector.struck
 
 
-def main(operation: str, strike: str, variant: str, mode: str, step: int, offset: int) -> None:
+def main(operation: str, strike: str, variant: str, mode: str, step: int, offset: int, way: str = "call") -> None:
+    loud()
     faulthandler.dump_traceback_later(25, exit=True)
     sys.setswitchinterval(1e-4)
     exact = mode == "exact"
     at, struck = 1 + offset, 0
-    while attempt(Case(operation, strike, variant), at, exact):
+    while attempt(Case(operation, strike, variant), at, exact, way):
         struck += 1
         at += step
         assert at < 5000, "no end"
@@ -238,4 +245,4 @@ def main(operation: str, strike: str, variant: str, mode: str, step: int, offset
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:5], *map(int, sys.argv[5:7]))
+    main(*sys.argv[1:5], *map(int, sys.argv[5:7]), *sys.argv[7:])

@@ -28,7 +28,7 @@ def whole(s: Scheduler) -> None:
     assert (runtime.helpers, runtime.awaits, runtime.stand_in, runtime.core.left_behind) == ({}, {}, None, set())
     with runtime.lock:
         workers = list(runtime.workers.values())
-    assert [(worker.depth, worker.adopted, worker.tasks) for worker in workers] == [(0, 0, {})] * len(workers)
+    assert [(worker.depth, worker.adopted, worker.tasks) for worker in workers] == [(0, set(), {})] * len(workers)
 
 
 def shut_down_under(

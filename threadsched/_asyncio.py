@@ -59,7 +59,11 @@ def _until_done(job: Job[Any]) -> Generator[Any, None, None]:
         raise
     finally:
         if wait is not None:
-            wait.end()
+            try:
+                wait.end()
+            except BaseException:  # struck in there: it may be done twice
+                wait.end()
+                raise
         elif not future.done() or future.cancelled():
             runtime.forget_callback(job, tell)
 

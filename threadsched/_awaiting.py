@@ -51,7 +51,7 @@ class Awaiting(Helping):
 class LoopWait:
     """One open ``await`` of a job on a worker's loop; a bell, as those of parked helpers are."""
 
-    __slots__ = ("attempt", "due", "future", "job", "runtime", "timer", "waiter", "worker")
+    __slots__ = ("attempt", "due", "future", "job", "runtime", "task", "timer", "waiter", "worker")
 
     sleeps = False
 
@@ -62,6 +62,7 @@ class LoopWait:
         self.worker = worker
         self.waiter = waiter
         self.job = job
+        self.task: Job[Any] | None = None  # what it has claimed, until that runs or has ended; the thread's own
         self.future = future
         # Every such wait watches the delayed heap for itself. One could not stand in for the others, as a parked helper
         # does: its loop may be busy, or blocked by a function that runs on it.
@@ -109,11 +110,21 @@ class LoopWait:
             return
         try:
             self._look()
-        except DeadlockError as error:
+        except BaseException as error:  # also what was thrown into this thread: the loop would only log it
             if not self.future.done():
                 self.future.set_exception(error)
 
     def _look(self) -> None:
+        """Start what the job needs, or park; whatever strikes, no job stays claimed that nobody runs."""
+        try:
+            self._start_needed()
+        except BaseException as error:
+            task, self.task = self.task, None
+            if task is not None and task not in self.worker.tasks.values():
+                self.runtime.salvage(self.worker, task, error, self.attempt)
+            raise
+
+    def _start_needed(self) -> None:
         """Start what the job needs, until it has ended or there is nothing to start; then park."""
         runtime, core = self.runtime, self.runtime.core
         while True:
@@ -157,6 +168,7 @@ class LoopWait:
                 self._set_timer()
                 return
             self._run(task)
+            self.task = None
 
     def _claim_locked(self, now: float) -> Job[Any] | None:
         worker = self.worker
@@ -167,10 +179,12 @@ class LoopWait:
             # Not a job of which a written-off coroutine is still being cancelled here: one thread, one attempt.
             if any(attempt.job is one for attempt in worker.overrun):
                 continue
+            self.task = one  # before the claim, as a parked helper does
             if is_due(one, now) and self.runtime.core.claim_given(one, now, worker):
-                worker.adopted += 1
+                worker.adopted.add(one._seq)
                 self.attempt, worker.attempt = worker.attempt, before
                 return one
+        self.task = None
         return None
 
     def _park_locked(self, now: float) -> None:
@@ -247,6 +261,6 @@ class LoopWait:
 
     def _let_go(self, task: Job[Any]) -> None:
         with self.runtime.lock:
-            self.worker.adopted -= 1
+            self.worker.adopted.discard(task._seq)
             if task.done():
                 self.runtime.core.left_behind.discard(task._seq)

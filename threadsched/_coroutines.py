@@ -127,6 +127,13 @@ def adopt(
         raise
 
     def ended(task: asyncio.Task[Any]) -> None:
+        try:
+            tell(task)
+        except BaseException as fault:  # thrown into this thread; the loop will log it, and go on
+            worker.runtime.salvage(worker, job, fault)
+            raise
+
+    def tell(task: asyncio.Task[Any]) -> None:
         worker.tasks.pop(task, None)
         _unpublish(job, stopper)
         error: BaseException | None
@@ -143,9 +150,13 @@ def adopt(
             del error
 
     stopper = _make_stopper(worker, job, loop, task)
-    worker.tasks[task] = job
-    _publish(worker, job, task, stopper)
-    task.add_done_callback(ended)
+    try:
+        task.add_done_callback(ended)
+        worker.tasks[task] = job
+        _publish(worker, job, task, stopper)
+    except BaseException:  # thrown into this thread: the job fails of it, and its coroutine must not run on
+        task.cancel()
+        raise
 
 
 def _publish(worker: Worker, job: Job[Any] | None, task: asyncio.Task[Any], stopper: Callable[[], None] | None) -> None:

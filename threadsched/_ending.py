@@ -68,9 +68,9 @@ class Ending(Waiting):
 
     def fail(self, job: Job[Any], error: BaseException, text: str, right: Right | None = None) -> bool:
         """Settle a job as FAILED; tells waiters, callbacks and ``on_error``."""
-        failure = Failure(job, error)
         now = self.read_clock()
         spoils = (job._fn, job._args, job._kwargs, job._context)
+        failure = Failure(job, error)
 
         def move() -> bool:
             won = self.core.fail(job, failure, text, now)
@@ -78,11 +78,13 @@ class Ending(Waiting):
                 job._attach().stop = True  # for those who look from outside of the task
             return won
 
-        won = self._settle(job, move, right)
+        try:
+            won = self._settle(job, move, right)
+        finally:
+            if job._result is not failure:
+                failure.seen = True  # it came to nothing, so there is nothing to look at
         del spoils
-        if not won:
-            failure.seen = True
-        elif self.on_error is not None:
+        if won and self.on_error is not None:
             call_hook("on_error", self.on_error, job, error)
         return won
 
@@ -96,34 +98,38 @@ class Ending(Waiting):
 
     def _settle(self, job: Job[Any], move: Callable[[], bool], right: Right | None = None) -> bool:
         """Make a terminal move and tell everybody; under the job's condition if it has one."""
-        while True:
-            attached = job._attached
-            condition = None if attached is None else attached.condition
-            if condition is None:
-                with self.lock:
-                    attached = job._attached
-                    if attached is not None and attached.condition is not None:
-                        continue  # made just now: take it first
-                    won = self._may_move_locked(right) and move()
-                    if won and attached is not None:
-                        _locks.release_all(attached.tokens)
-                    self._settled_locked()
-            else:
-                with condition:
+        try:
+            while True:
+                attached = job._attached
+                condition = None if attached is None else attached.condition
+                if condition is None:
                     with self.lock:
+                        attached = job._attached
+                        if attached is not None and attached.condition is not None:
+                            continue  # made just now: take it first
                         won = self._may_move_locked(right) and move()
                         if won and attached is not None:
                             _locks.release_all(attached.tokens)
                         self._settled_locked()
-                    if won:
-                        _outcome.tell_waiters(job, condition)
-            if won:
-                if attached is not None:
-                    attached.error = None  # of an earlier attempt, with all that its traceback holds
-                self.run_callbacks(job)
-                if self.core.outbox:
-                    self.drain_outbox()  # jobs that depended on this one; the schedule that it was a run of
-            return won
+                else:
+                    with condition:
+                        with self.lock:
+                            won = self._may_move_locked(right) and move()
+                            if won and attached is not None:
+                                _locks.release_all(attached.tokens)
+                            self._settled_locked()
+                        if won:
+                            _outcome.tell_waiters(job, condition)
+                if won:
+                    if attached is not None:
+                        attached.error = None  # of an earlier attempt, with all that its traceback holds
+                    self.run_callbacks(job)
+                    if self.core.outbox:
+                        self.drain_outbox()  # jobs that depended on this one; the schedule that it was a run of
+                return won
+        except BaseException:
+            self._hand_on([job])
+            raise
 
     def _may_move_locked(self, right: Right | None) -> bool:
         """Whether a job with a timeout is still the caller's; if it was written off, its thread keeps its room."""
@@ -185,7 +191,7 @@ class Ending(Waiting):
                         job._attach().no_retry = True
                     return False
                 if job._attached is not None:
-                    self._cancelled_locked(job)
+                    self._ended_locked(job)
                 if core.closed or core.keepers or core.released or self.idle_waiters:
                     self._gave_up_locked()
             if core.outbox:
@@ -196,21 +202,23 @@ class Ending(Waiting):
         return True
 
     def _hand_on(self, jobs: list[Job[Any]]) -> None:
-        """Ctrl-C struck somewhere in a cancel: whoever waits for what was decided is told all the same, by a worker."""
+        """An exception struck while jobs were ended: a worker tells whoever waits for what was decided."""
         with self.lock:
             for job in jobs:
-                if job.cancelled():
-                    self._cancelled_locked(job)
+                if job.done():
+                    self._ended_locked(job)
             self._gave_up_locked()
             if self.core.outbox:
                 self._wake_locked()
 
-    def _cancelled_locked(self, job: Job[Any]) -> None:
-        """Wake who waits for a cancelled job; its watchers, if any are left, are told outside the lock."""
+    def _ended_locked(self, job: Job[Any]) -> None:
+        """Wake who waits for a job that has ended; its watchers, if any are left, are told outside the lock."""
         attached = job._attached
         if attached is not None:
             _locks.release_all(attached.tokens)
-            if attached.callbacks or job._state is CANCELLED:
+            condition = attached.condition
+            untold = condition is not None and condition.told < len(condition.waiters)
+            if attached.callbacks or untold or job._state is CANCELLED:
                 self.core.outbox.append(job)
 
     def _gave_up_locked(self) -> None:
@@ -256,7 +264,7 @@ class Ending(Waiting):
                     taken = core.cancel(job, name, now, reason)
                     if taken is not None:
                         spoils.append(taken)
-                        self._cancelled_locked(job)
+                        self._ended_locked(job)
                 self._gave_up_locked()
         except BaseException:
             self._hand_on(jobs)
@@ -325,7 +333,7 @@ class Ending(Waiting):
             if type(item) is Ring:
                 item.thing.proceed(cast("Runtime", self))
             elif type(item) is Job:
-                if not self._tell_cancelled(item):
+                if not self._tell_ended(item):
                     return
             elif item[0] is not None:
                 self._cancel_now([item[0]], item[1])  # its own dependents join the outbox: no recursion
@@ -340,8 +348,22 @@ class Ending(Waiting):
                 with self.lock:
                     _locks.release_all(self.quiet_waiters)  # they look again
 
-    def _tell_cancelled(self, job: Job[Any]) -> bool:
-        """Tell the watchers of a cancelled job; False if that has to be left to another thread."""
+    def drain_or_leave(self) -> None:
+        """Drain the outbox for a caller whose own move is made: lack of memory must not look like that move's failure.
+
+        A worker does it then, or whoever moves something next.
+        """
+        try:
+            try:
+                self.drain_outbox()
+            except Exception:
+                with self.lock:
+                    self._wake_locked()
+        except Exception:  # not even for that
+            return
+
+    def _tell_ended(self, job: Job[Any]) -> bool:
+        """Tell the watchers of a job that has ended; False if that has to be left to another thread."""
         attached = job._attached
         condition = None if attached is None else attached.condition
         if condition is not None:
@@ -350,8 +372,7 @@ class Ending(Waiting):
                 _locks.start_thread(self.drain_outbox, (), f"{self.name} (telling)")
                 return False
             with condition:
-                if job._state is CANCELLED:  # else somebody else has told
-                    _outcome.tell_waiters(job, condition)
+                _outcome.tell_waiters(job, condition)  # each once, whoever begins
         return True
 
     def add_callback(self, job: Job[Any], fn: Callable[[Any], object]) -> None:
@@ -379,14 +400,17 @@ class Ending(Waiting):
     def run_callbacks(self, job: Job[Any]) -> None:
         """Call each done-callback once, in the order they were added. No lock held."""
         attached = job._attached
-        while attached is not None and attached.callbacks:
+        if attached is None or not attached.callbacks:
+            return
+        what = f"a done-callback of job {job.id!r}"  # before the first is taken off: this may lack memory
+        while attached.callbacks:
             try:
                 callback = attached.callbacks.pop(0)
             except IndexError:
                 return
             if isinstance(job._result, Failure):
                 job._result.seen = True
-            call_hook(f"a done-callback of job {job.id!r}", callback, job)
+            call_hook(what, callback, job)
 
     def condition_of(self, job: Job[Any]) -> _locks.JobCondition:
         """Return the job's condition, made on first use."""

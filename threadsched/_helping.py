@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterator
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from threadsched import _coroutines, _locks, _worker
+from threadsched import _coroutines, _locks, _outcome, _worker
 from threadsched._ending import Ending
 from threadsched._errors import DeadlockError, NestingError
 from threadsched._job import DELAYED, READY, WAITING, Job, task_name
@@ -34,6 +34,7 @@ from threadsched._worker import Worker, current_job, current_worker, own_context
 
 if TYPE_CHECKING:
     from threadsched._shared import Shared
+    from threadsched._time_limits import Attempt
 
 # Jobs on one thread, one waiting for the next. Each costs about four frames of the interpreter's 1000.
 DEPTH = 100
@@ -45,7 +46,7 @@ class Bell:
     It stands on several lists at once, so unlike a token it must bear being released by two of them.
     """
 
-    __slots__ = ("due", "job", "queue", "runtime", "worker")
+    __slots__ = ("due", "job", "queue", "runtime", "task", "worker")
 
     sleeps = True  # a thread does, so it can stand in for the watch
 
@@ -53,6 +54,7 @@ class Bell:
         self.runtime = runtime
         self.worker = worker
         self.job = job  # what it waits for
+        self.task: Job[Any] | None = None  # what it claims, runs and settles meanwhile; the thread's own
         self.due: float | None = None  # when it stands in for the watch: until when to sleep
         self.queue: queue.SimpleQueue[None] = queue.SimpleQueue()
 
@@ -135,10 +137,10 @@ class Helping(Ending):
             return
         _coroutines.refuse_to_block(job)
         waiter, before, bell = current_job() or worker.job, worker.job, Bell(self, worker, job)
-        attempt = worker.attempt
+        depth, attempt = worker.depth, worker.attempt
         result: Any = None
-        self.note_wait(waiter, job)
         try:
+            self.note_wait(waiter, job)
             # From the caller's task to the one that is run here there are two frames: result(), and this.
             while (task := self._next_for(bell, waiter)) is not None:
                 fn, args, kwargs, context = task._fn, task._args, task._kwargs, own_context(task)
@@ -154,12 +156,22 @@ class Helping(Ending):
                     worker.job = None
                     self.finish(task, result, task_name(fn), worker.attempt)
                 worker.attempt = attempt
+                bell.task = None
                 self._come_back(worker, before, task)
                 fn = args = kwargs = context = result = task = None  # type: ignore[assignment]
+        except BaseException as error:
+            right, worker.attempt = worker.attempt, attempt
+            self._struck(bell, before, depth, error, right)
+            raise
         finally:
-            self._stop_waiting(bell, waiter)
-            # An error's traceback may hold this frame.
-            del job, waiter, before, attempt, bell, worker
+            try:
+                self._stop_waiting(bell, waiter)
+            except BaseException:  # struck in there: it may be done twice
+                self._stop_waiting(bell, waiter)
+                raise
+            finally:
+                # An error's traceback may hold this frame.
+                del job, waiter, before, attempt, bell, worker
 
     def _refuse_between_ticks(self, job: Job[Any]) -> None:
         if self.stepped and threading.get_ident() == self.ticker and not job.done():
@@ -174,6 +186,28 @@ class Helping(Ending):
                 self.core.left_behind.discard(task._seq)
         if worker.generation != self.generation:
             raise RuntimeError(f"{task!r} came back in the child of a fork, where its scheduler is not")
+
+    def _struck(self, bell: Bell, before: Job[Any], depth: int, error: BaseException, right: Attempt | None) -> None:
+        """The wait ends by an exception: leave the thread as it was, and no job on it that nobody runs."""
+        worker, task = bell.worker, bell.task
+        worker.job, bell.task = before, None
+        with self.lock:
+            worker.depth = depth
+        if task is not None:
+            self.salvage(worker, task, error, right)
+
+    def salvage(self, worker: Worker, job: Job[Any], error: BaseException, right: Attempt | None = None) -> None:
+        """An exception struck outside of any task while this thread had a job in hand: fail or retry that."""
+        with self.lock:
+            lost = job._place is worker and self.core.running.get(job._seq) is job
+        if lost:
+            self.attempt_failed(job, _outcome.death_of(worker, job, error), right)
+        if right is not None and right.job is job and right.over:
+            self.attempt_came_home(right)
+        with self.lock:
+            worker.adopted.discard(job._seq)
+            if job.done():
+                self.core.left_behind.discard(job._seq)
 
     # ---------------------------------------------------------------- who waits for whom
 
@@ -255,7 +289,7 @@ class Helping(Ending):
                 ring = self.ring_locked(job, lambda one: one._place is worker)
                 moved = core.promote(now) if not self.stepped and (len(core.delayed) or core.alarm is not None) else 0
                 due = any(is_due(one, now) for one in needed(job))
-                task = self.claim_needed_locked(job, worker, now) if due and ring is None else None
+                task = self._claim_needed_locked(bell, now) if due and ring is None else None
                 if task is not None:
                     self._pass_on_locked(moved)
                     return task
@@ -272,13 +306,16 @@ class Helping(Ending):
                 self.give_up_rest()
             self._sleep_parked(bell)
 
-    def claim_needed_locked(self, job: Job[Any], worker: Worker, now: float) -> Job[Any] | None:
+    def _claim_needed_locked(self, bell: Bell, now: float) -> Job[Any] | None:
         """Claim the job, or an open parent of it, for this thread, if one is due and may start."""
+        worker = bell.worker
         if worker.depth < DEPTH:
-            for one in list(needed(job)):
+            for one in list(needed(bell.job)):
+                bell.task = one  # before the claim: whatever strikes from then on, the job is known to be in hand
                 if is_due(one, now) and self.core.claim_given(one, now, worker):
                     worker.depth += 1
                     return one
+            bell.task = None
         return None
 
     def _refuse_wait(

@@ -207,7 +207,8 @@ def check(runtime: Runtime) -> None:
         elif not {id(token) for token in tokens} <= ours:
             problem = "a worker that has left is on a list of sleepers"
         elif not runtime.stepped and sum(map(_needs_worker, runtime.core.running.values())) > sum(
-            1 + worker.depth + worker.adopted for worker in (*runtime.workers.values(), *runtime.written_off.values())
+            1 + worker.depth + len(worker.adopted)
+            for worker in (*runtime.workers.values(), *runtime.written_off.values())
         ):
             problem = "more jobs run than there are workers"
         elif not set(runtime.awaits) <= set(runtime.core.running):

@@ -126,7 +126,7 @@ class Failure:
         self.seen = False
 
     def __del__(self) -> None:
-        if not self.seen:
+        if not getattr(self, "seen", True):  # struck at its very birth it has no field yet
             error = self.error
             BaseException.with_traceback(error, self.traceback)
             _log.report(

@@ -163,6 +163,13 @@ def tell_waiters(job: Job[Any], condition: _locks.JobCondition) -> None:
     job._tell_cancelled()
 
 
+def death_of(worker: Worker, job: Job[Any], error: BaseException) -> WorkerDiedError:
+    """Return the failure of a job whose worker an exception struck outside of its task."""
+    died = WorkerDiedError(f"worker {worker.name} died of {_log.describe_error(error)} while it had job {job.id!r}")
+    died.__cause__ = error
+    return died
+
+
 def worker_died(runtime: Pool, worker: Worker, error: BaseException) -> None:
     """Clean up after a worker that an exception ended outside of any task (an asynchronous one, or a fault of ours)."""
     with runtime.lock:
@@ -176,8 +183,8 @@ def worker_died(runtime: Pool, worker: Worker, error: BaseException) -> None:
         lost = runtime.written_off.pop(worker.number, None) is worker
         runtime.replaced += not lost  # else it has its successor
         runtime.left.append(worker.thread)
-        if runtime.workers.get(worker.number) is worker:
-            del runtime.workers[worker.number]
+        if runtime.workers.get(worker.number, worker) is worker:  # not even there, if it was struck on arrival
+            runtime.workers.pop(worker.number, None)
             runtime.launched.discard(worker.number)
         runtime.manned = False
     told = _log.describe_error(error)
@@ -186,9 +193,7 @@ def worker_died(runtime: Pool, worker: Worker, error: BaseException) -> None:
     if settled is not None and settled.done():
         runtime.tell_again(settled)
     for job in held:
-        died = WorkerDiedError(f"worker {worker.name} died of {told} while it had job {job.id!r}")
-        died.__cause__ = error
-        attempt_failed(runtime, job, died)
+        attempt_failed(runtime, job, death_of(worker, job, error))
     with runtime.lock:
         runtime._wake_locked()  # it may have been on its way to a job
         wanted = not runtime.core.closed or runtime.core.pending

@@ -203,9 +203,14 @@ class Series(Armable):
             return
         self.over = why
         self.version += 1
-        core.alarms.disarm(self)
-        self.next_at = None
-        self.let_go(core)
+        try:
+            core.alarms.disarm(self)
+            self.next_at = None
+            self.let_go(core)
+        except BaseException:  # struck in there: it has ended, and whoever takes its next step lets go of it
+            core.alarms.disarm(self)
+            core.outbox.append(Ring(self))
+            raise
 
     def let_go(self, core: Core) -> None:
         """Release a run that was held back by a pause."""

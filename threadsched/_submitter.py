@@ -55,7 +55,7 @@ class Submitter(concurrent.futures.Executor):
         except IdTakenError as taken:  # and the option if_exists says what to do
             job = _taken.settle(self._runtime, taken, self._options)
         if self._options.after:
-            self._runtime.drain_outbox()  # a parent that has failed already counts before anybody has the job
+            self._runtime.drain_or_leave()  # a parent that has failed already counts before anybody has the job
         return job
 
     def map(

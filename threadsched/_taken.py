@@ -86,7 +86,7 @@ def replace(runtime: Runtime, job: Job[Any], holder: Job[Any], options: Options)
                 raise
             try:
                 spoils = core.cancel(holder, name, now)
-                runtime._cancelled_locked(holder)
+                runtime._ended_locked(holder)
                 runtime._gave_up_locked()
             except BaseException:
                 runtime._hand_on([holder])  # the workers take over

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 # Seconds: two switch intervals, in which a thread that wants the GIL gets it.
 TURN = 0.01
+# Seconds that a leader sleeps at least if the clock reads as it did a moment ago: one that stands still just before a
+# job is due, or is coarse, must not keep a worker busy looking at it.
+STILL = 0.001
 
 
 class Waiting(Shared):
@@ -129,7 +132,12 @@ class Waiting(Shared):
         """Sleep as the leader until the watched job is due or somebody wakes us."""
         # The clock is read again, after the registration: a virtual one may have been moved since the turn began,
         # when nobody was there to be woken.
-        timeout = None if worker.due is None else worker.due - self.read_clock()
+        timeout = None
+        if worker.due is not None:
+            now = self.read_clock()
+            timeout = worker.due - now
+            if 0 < timeout < STILL and now == self.last_reading:
+                timeout = STILL
         if sleep_on(worker.token, None if self.virtual and timeout is not None and timeout > 0 else timeout):
             return
         with self.lock:
@@ -203,7 +211,7 @@ class Waiting(Shared):
                 sleeping.add(bell.worker.number)
             else:
                 waiting.setdefault(bell.worker, set()).add(bell.waiter._seq)
-        sleeping.update(worker.number for worker, jobs in waiting.items() if len(jobs) > worker.adopted)
+        sleeping.update(worker.number for worker, jobs in waiting.items() if len(jobs) > len(worker.adopted))
         return len(sleeping)
 
     def next_due(self) -> float | None:

@@ -142,7 +142,7 @@ class Watching(Pool):
                 job = limits.live.get(limit.seq)
                 if job is not None and core.pending.get(limit.seq) is job and job._attempts == 0:
                     spoils.append(core.cancel(job, limit.name, now, limit.expired()))
-                    self._cancelled_locked(job)
+                    self._ended_locked(job)
                 elif self.stepped and job is not None and core.running.get(limit.seq) is job and limit.attempt:
                     attempt = limit.attempt
                     break

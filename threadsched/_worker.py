@@ -120,7 +120,7 @@ class Worker:
         self.settled: Job[Any] | None = None  # what the last turn settled
         self.driven: Job[Any] | None = None  # the job whose coroutine its loop is run for
         self.tasks: dict[Any, Job[Any]] = {}  # asyncio task -> the job that was adopted by the loop
-        self.adopted = 0  # jobs that coroutines on the loop await and that run there; guarded by the lock
+        self.adopted: set[int] = set()  # numbers of jobs awaited on the loop that run there; guarded by the lock
         self.depth = 0  # jobs on this thread beside the one that it claimed in its own round; guarded by the lock
         self.parked: Job[Any] | None = None  # what it sleeps for inside a task; guarded by the lock
         # Of the job with a timeout that this thread claimed last and has not settled. Of its own thread alone.
@@ -142,12 +142,12 @@ class Worker:
     def main(self) -> None:
         """Serve until told to leave; whatever happens, leave the scheduler whole."""
         runtime = self.runtime
-        _here.worker = self
-        self.ident = threading.get_ident()
-        self.thread = threading.current_thread()
-        if not runtime.arrive(self):
-            return
         try:
+            _here.worker = self
+            self.ident = threading.get_ident()
+            self.thread = threading.current_thread()
+            if not runtime.arrive(self):
+                return
             if runtime.initialise():
                 self.serve()
         except BaseException as error:  # ours, or thrown into this thread: the pool must not shrink

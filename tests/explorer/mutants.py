@@ -110,14 +110,14 @@ MUTANTS = (
     ),
     Mutant(
         "the watchers of a cancelled job are not told",
-        "_ending:Ending._cancelled_locked",
+        "_ending:Ending._ended_locked",
         "self.core.outbox.append(job)",
         "pass",
         "cancel+as_completed/1/fine",
     ),
     Mutant(
         "who waits in result() is not told of a cancel",
-        "_ending:Ending._cancelled_locked",
+        "_ending:Ending._ended_locked",
         "_locks.release_all(attached.tokens)",
         "pass",
         "cancel+result/1/fine",

@@ -1,0 +1,43 @@
+"""Memory runs out at the k-th allocation of an operation, for each k until the operation gets through.
+
+Not promised, nor tested: memory that stays away. CPython itself then spins in its exception handling.
+"""
+
+import importlib.util
+
+import pytest
+
+from tests.faults.table import program
+from tests.support import exhaustive, rng
+
+pytestmark = [
+    pytest.mark.subprocess,
+    pytest.mark.skipif(importlib.util.find_spec("_testcapi") is None, reason="this Python has no _testcapi"),
+]
+
+# How many allocations in a row fail.
+WIDTHS = (1, 2, 5) if exhaustive() else (1,)
+
+
+def run(prefix: str, width: int, step: int) -> None:
+    step = 1 if exhaustive() else step
+    offset = rng(f"memory {prefix} {width}").randrange(step)
+    program("tests.faults.memory_sweep", prefix, str(width), str(step), str(offset))
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_core_without_memory(width: int):
+    """The core alone: whatever an operation came to, every accepted job comes to one end."""
+    run("core: ", width, 9)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_call_without_memory(width: int):
+    """A call that raises MemoryError leaves the lock free and nothing queued; a callback due is called, or logged."""
+    run("call: ", width, 17)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_worker_without_memory(width: int):
+    """A worker that lacks memory after a task: its job and the next ones end, no Future stays open, the pool lives."""
+    run("work: ", width, 13)

@@ -1,0 +1,40 @@
+"""docs/reliability.md names tests that exist, and its table of faults is that of tests/faults/table.py."""
+
+import re
+
+from tests.faults.table import ROWS
+from tests.support import ROOT
+
+PAGE = (ROOT / "docs" / "reliability.md").read_text(encoding="utf-8")
+NAMED = re.findall(r"`(test_\w+)` \(([\w/]+\.py)\)", PAGE)
+
+
+def section(title: str) -> list[list[str]]:
+    """Return the cells of a section's table, without its head."""
+    text = PAGE.partition(f"## {title}\n")[2].partition("\n## ")[0]
+    rows = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| ")]
+    return rows[1:]
+
+
+def test_named_tests_exist() -> None:
+    """Each test on the page is defined in the file that stands beside it."""
+    missing = [
+        (name, file)
+        for name, file in NAMED
+        if not re.search(rf"^(?:async )?def {name}\(", (ROOT / "tests" / file).read_text(encoding="utf-8"), re.M)
+    ]
+    assert missing == []
+
+
+def test_each_promise_has_a_test() -> None:
+    """No promise stands there without a test that holds it, and no test is named outside of that table."""
+    promises = section("What is promised")
+    assert len(promises) > 10
+    cells = [held for _, held in promises]
+    assert all(re.fullmatch(r"`test_\w+` \([\w/]+\.py\)(?:, `test_\w+` \([\w/]+\.py\))*", held) for held in cells)
+    assert sum(held.count("`test_") for held in cells) == len(NAMED)
+
+
+def test_faults_are_those_of_the_table() -> None:
+    """The page tells the faults and outcomes that the tests go by, in the same order."""
+    assert section("Faults") == [[row.fault, row.outcome] for row in ROWS]
