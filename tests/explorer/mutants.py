@@ -47,7 +47,7 @@ MUTANTS = (
     Mutant(
         "a submission does not look whether the door has closed",
         "_runtime:Runtime.submit",
-        "if core.closed or self.broken is not None:",
+        "if core.closed:",
         "if False:",
         "submit+close/1/fine",
     ),
@@ -90,15 +90,15 @@ MUTANTS = (
     Mutant(
         "nobody is handed the watch",
         "_shared:Shared._pass_on_locked",
-        "if (len(core.delayed) or core.alarms.things) and (core.released or unwatched):",
+        "if core.released or unwatched:",
         "if False:",
         "long+cancel/2/fine",
     ),
     Mutant(
         "the settling worker does not look whether wait() watches the job",
         "_runtime:Runtime.turn",
-        "elif attached.condition is not None:",
-        "elif False:",
+        "elif attached.condition is not None or (",
+        "elif False or (",
         "settle+wait/1/fine",
     ),
     Mutant(
@@ -141,7 +141,7 @@ MUTANTS = (
     Mutant(
         "a done-callback is looked at, called, and taken off then",
         "_ending:Ending.run_callbacks",
-        'call_hook(f"a done-callback of job {job.id!r}", callback, job)',
+        "call_hook(what, callback, job)",
         "attached.callbacks.insert(0, callback)\n"
         '            call_hook("a done-callback", callback, job)\n            attached.callbacks.pop(0)',
         "callback+callback/1/fine",
@@ -177,7 +177,7 @@ MUTANTS = (
     Mutant(
         "the last worker to leave tells nobody",
         "_pool:Pool.leave",
-        "_locks.release_all(self.exit_waiters)",
+        "self._tell_left_locked()",
         "pass",
         "shutdown+submit/1/fine",
     ),
@@ -254,7 +254,7 @@ MUTANTS = (
     Mutant(
         "shutdown does not wait for the threads that have left already",
         "_exit:join",
-        "for thread in threads:",
+        "for thread in gone:",
         "for thread in ():",
         "shutdown_due+shutdown_due/1/fine",
     ),

@@ -92,19 +92,22 @@ class Stage:
     def _watch_order(self) -> None:
         """Have each claim compared with what else was ready."""
         core, kernel = self.runtime.core, self.kernel
-        claim = core.claim
+        plain: Any = type(core)
 
-        def watched(now: float, place: object) -> Any:
-            job = claim(now, place)
-            if job is not None:
-                key_of = core.ranking.key_of  # afresh: a job may have come with a key of an earlier policy
-                rank = (key_of(job), job._seq)
-                for other in core.pending.values():
-                    if other._place is READY and (key_of(other), other._seq) < rank:
-                        kernel.fail("order", f"{job!r} was claimed before {other!r}")
-            return job
+        class Watched(plain):  # type: ignore[misc]
+            __slots__ = ()
 
-        core.claim = watched
+            def claim(self, now: float, place: object) -> Any:
+                job = super().claim(now, place)
+                if job is not None:
+                    key_of = self.ranking.key_of  # afresh: a job may have come with a key of an earlier policy
+                    rank = (key_of(job), job._seq)
+                    for other in self.pending.values():
+                        if other._place is READY and (key_of(other), other._seq) < rank:
+                            kernel.fail("order", f"{job!r} was claimed before {other!r}")
+                return job
+
+        core.__class__ = Watched
 
     # ---------------------------------------------------------------- what operations do
 
