@@ -180,6 +180,8 @@ class Helping(Ending):
     def note_wait(self, waiter: Job[Any], job: Job[Any]) -> None:
         """Remember that one job waits for another."""
         with self.lock:
+            if self.is_overrun_here(waiter):
+                return  # written off a moment ago: who waits here is no job any more
             self.awaits.setdefault(waiter._seq, []).append(job)
 
     def forget_wait(self, waiter: Job[Any], job: Job[Any]) -> None:
