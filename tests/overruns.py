@@ -1,6 +1,7 @@
 """What the tests of overrunning tasks share: tasks that wait to be let go, and the threads of a scheduler by name."""
 
 import threading
+from collections.abc import Callable
 from typing import Any
 
 from tests.gates import PATIENCE, Gate
@@ -14,10 +15,13 @@ class Late(Gate):
     def __init__(self) -> None:
         super().__init__()
         self.thread: threading.Thread | None = None
+        self.leave: Callable[[], object] = lambda: None  # the last that it does
 
     def __call__(self, value: Any = "late") -> Any:
         self.thread = threading.current_thread()
-        return super().__call__(value)
+        answer = super().__call__(value)
+        self.leave()
+        return answer
 
 
 def overrun(s: Scheduler, clock: FakeClock, **options: Any) -> tuple[Late, Job[Any]]:

@@ -399,6 +399,30 @@ def test_lost_thread_does_not_help(clock: FakeClock):
         s.check()
 
 
+def test_stuck_worker_still_helps_itself(clock: FakeClock):
+    """Without a successor nobody else could run what it waits for, so it does, and comes through."""
+    gate, more = Late(), Late()
+    with Scheduler(1, clock=clock) as s:
+        lost, _ = overrun(s, clock)
+
+        def task() -> None:
+            gate()
+            assert s.submit(more, "helped").result() == "helped"
+
+        job = s.options(timeout=1).submit(task)
+        gate.await_start()
+        clock.jump(1)
+        assert isinstance(job.exception(PATIENCE), JobTimeoutError)
+        gate.open()
+        more.await_start()
+        assert more.thread is gate.thread
+        s.check()
+        more.open()
+        assert s.submit(int).result(PATIENCE) == 0
+        s.check()
+        home(s, lost)
+
+
 def test_lost_thread_submits_like_a_stranger(clock: FakeClock):
     """It may wait for a place in a full queue, which a worker must not."""
     gate, answers = Late(), []

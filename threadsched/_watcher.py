@@ -38,7 +38,7 @@ from collections.abc import Callable
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from threadsched import _coroutines, _inspect, _locks, _log
+from threadsched import _coroutines, _inspect, _locks, _log, _outcome
 from threadsched._locks import make_token, sleep_on
 from threadsched._pool import Pool
 from threadsched._time_limits import Attempt, TimeLimit, WrittenOff
@@ -133,7 +133,7 @@ class Watching(Pool):
         core, limits = self.core, self.core.time_limits
         overruns: list[Attempt] = []
         spoils: list[Any] = []
-        job = limit = attempt = None  # the names that are dropped below
+        job = limit = written_off = attempt = None  # some names are dropped below
         with self.lock:
             for _ in range(BATCH):
                 limit = limits.first(now)
@@ -143,18 +143,26 @@ class Watching(Pool):
                 if job is not None and core.pending.get(limit.seq) is job and job._attempts == 0:
                     spoils.append(core.cancel(job, limit.name, now, limit.expired()))
                     self._cancelled_locked(job)
-                elif job is not None and (attempt := self._write_off_locked(limit, job)) is not None:
-                    overruns.append(attempt)
+                elif self.stepped and job is not None and core.running.get(limit.seq) is job and limit.attempt:
+                    attempt = limit.attempt
+                    break
+                elif job is not None and (written_off := self._write_off_locked(limit, job)) is not None:
+                    overruns.append(written_off)
                 limits.disarm(limit)
-            del job, limit, attempt
+            del job, limit, written_off
             if spoils:
                 self._gave_up_locked()
             # Before the lock is free, so that the scheduler never looks quiescent in between.
             keys = [object() for _ in range(bool(spoils) + 2 * len(overruns))]
-            self.tellers.update(dict.fromkeys(keys))
-        done = bool(keys)
+            if not self.stepped:
+                self.tellers.update(dict.fromkeys(keys))
+        done = bool(keys or attempt)
         if spoils:
             self._tell(keys.pop(), self._drop, spoils)
+        if attempt is not None:
+            # An interrupt in our own code broke it off, for a tick does not come back before its tasks are through. It
+            # is armed until it has failed, should this be broken off as well.
+            _outcome.attempt_came_late(self, attempt)
         while overruns:
             self._tell_overrun([overruns.pop()], keys.pop(), keys.pop())
         return done
@@ -172,11 +180,8 @@ class Watching(Pool):
         worker, attached = attempt.worker, job._attach()
         attempt.stopper, attached.stopper = attached.stopper, None
         attempt.over = True
-        if self.stepped:
-            attempt.home = True  # an interrupt broke it off: on no thread is anybody in its task
-        else:
-            self.core.time_limits.away[id(attempt)] = attempt
-            worker.overrun.append(attempt)
+        self.core.time_limits.away[id(attempt)] = attempt
+        worker.overrun.append(attempt)
         if attached.sleeper is not None and self.sleepers.pop(attached.sleeper, None) is not None:
             attached.sleeper.release()
         self.awaits.pop(job._seq, None)
@@ -308,14 +313,13 @@ class Watching(Pool):
     def _settle_overrun(self, box: list[Attempt], logged: Any) -> None:
         attempt = box.pop()
         self._replace()
-        if not self.stepped:
-            sleep_on(logged, LOG_PATIENCE)
+        sleep_on(logged, LOG_PATIENCE)
         self.attempt_failed(attempt.job, attempt.limit.timed_out(), WrittenOff(self.core, attempt))
         self._replace()  # the job may be back in the queue of a scheduler that had nothing more to do
 
     def _replace(self) -> None:
         """Start the successors that are missing."""
-        if self.stepped or self.manned:
+        if self.manned:
             return
         try:
             self.man(replacing=True)
