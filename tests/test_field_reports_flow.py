@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.gates import PATIENCE, Gate, Thing, end_of, in_thread, logged, occupied, uncollected
+from tests.overruns import Late, home
 from tests.producers import Asleep
 from threadsched import JobExpiredError, JobStatus, Limit, Scheduler, SchedulerClosedError, current_job
 from threadsched.testing import FakeClock
@@ -22,7 +23,7 @@ def nothing(*args: object) -> None:
 
 def test_f07_a_hung_task_costs_neither_its_worker_nor_its_waiters():
     """At its timeout it is over for all who wait for it; its thread is replaced, and what it brings is dropped."""
-    clock, gate = FakeClock(), Gate()
+    clock, gate = FakeClock(), Late()
     before = threading.active_count()
     told: list[JobStatus] = []
     with logged() as records, Scheduler(1, clock=clock) as s:
@@ -37,7 +38,7 @@ def test_f07_a_hung_task_costs_neither_its_worker_nor_its_waiters():
         assert (queued.result(PATIENCE), child.result(PATIENCE)) == (2, 1)
         assert (s.stats().lost_workers, s.stats().replaced_workers) == (1, 1)
         assert [("gates.py" in text, repr(hung.id) in text) for text in records.of("WARNING")] == [(True, True)]
-        gate.open()
+        home(s, gate)
         assert s.shutdown(timeout=PATIENCE)
         s.check()
     assert told == [JobStatus.FAILED]

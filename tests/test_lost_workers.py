@@ -18,6 +18,7 @@ from threadsched import (
     Limit,
     QueueFullError,
     Scheduler,
+    _coroutines,
     current_job,
 )
 from threadsched import _log as log_module
@@ -591,3 +592,37 @@ def test_submitter_that_runs_its_own_job_is_no_lost_worker(clock: FakeClock):
         blocker.open()
         assert filler.result(PATIENCE) == 0
         assert not s._runtime.core.time_limits.away
+
+
+def test_wait_that_begins_as_the_thread_is_written_off(clock: FakeClock, monkeypatch: pytest.MonkeyPatch):
+    """A thread that is written off on its way into `result()` waits like anybody: nothing is kept of that wait."""
+    refuse_to_block = _coroutines.refuse_to_block
+    written_off = threading.Event()
+
+    def late(awaited: Job[Any]) -> None:  # called between the look and the wait
+        if current_job() is parents[0] and not written_off.is_set():
+            clock.jump(1)
+            assert isinstance(parents[0].exception(PATIENCE), JobTimeoutError)
+            written_off.set()
+        refuse_to_block(awaited)
+
+    monkeypatch.setattr(_coroutines, "refuse_to_block", late)
+    known = threading.Event()
+    parents: list[Job[Any]] = []
+    with Scheduler(1, clock=clock) as s:
+        child = s.options(delay=3600).submit(int)
+
+        def parent() -> int:
+            assert known.wait(PATIENCE)
+            return child.result()
+
+        parents.append(s.options(timeout=1).submit(parent))
+        known.set()
+        assert written_off.wait(PATIENCE)
+        clock.advance(0)
+        s.check()
+        assert s._runtime.awaits == {}
+        clock.advance(3600)
+        assert child.result(PATIENCE) == 0
+        assert s.wait_idle(PATIENCE)
+        s.check()

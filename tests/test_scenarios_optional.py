@@ -12,6 +12,7 @@ import pytest
 
 from tests.gates import PATIENCE, Gate, in_thread, occupied
 from tests.limits_support import scheduler
+from tests.overruns import Late, home
 from threadsched import Job, JobExpiredError, JobStatus, JobTimeoutError, Limit, Scheduler, Stats, current_job
 
 
@@ -221,7 +222,7 @@ def test_tim_02_each_job_by_its_own_limit():
 
 def test_tim_03_timed_out_task_is_over_for_the_queue():
     """Though its thread goes on, idle is reached, the next job has a worker, and what the thread returns is dropped."""
-    gate = Gate()
+    gate = Late()
     with scheduler(1) as (pool, clock, _):
         job = pool.options(timeout=5).submit(gate, "too late")
         gate.await_start()
@@ -230,7 +231,7 @@ def test_tim_03_timed_out_task_is_over_for_the_queue():
         assert pool.wait_idle(PATIENCE)
         assert pool.submit(abs, -1).result(PATIENCE) == 1
         assert (pool.stats().workers, pool.stats().lost_workers, pool.stats().running) == (1, 1, 0)
-        gate.open()
+        home(pool, gate)
         assert pool.shutdown(timeout=PATIENCE)
         assert isinstance(job.exception(0), JobTimeoutError)
 
