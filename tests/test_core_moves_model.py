@@ -54,6 +54,8 @@ class Expected:
     status: JobStatus = PENDING
     place: str = "delayed"
     attempts: int = 0
+    taken: bool = False
+    """By ``claim()``: nobody will put it back."""
     deadline: None = None
 
 
@@ -149,10 +151,11 @@ class Program:
             assert self.core.claim_one(job.real, self.lists.now) is able
             if able:
                 self.lists.start(job)
+                job.taken = True
 
     def claim_given(self, index: int, number: int) -> None:
         job = self.some(index)
-        if job is None:
+        if job is None or job.run_at > self.lists.now:
             return
         asked = job.status is PENDING and not self.lists.halted and job.place != "waiting"
         able = asked and not (job.doored and self.lists.shut)
@@ -195,7 +198,7 @@ class Program:
 
     def retry(self, index: int, number: int) -> None:
         job = self.some(index, RUNNING)
-        if job is not None:
+        if job is not None and not job.taken:
             job.run_at = self.lists.now + number / 2
             self.driver.retry(job.real, job.run_at)
             job.status, job.place = PENDING, "delayed"
