@@ -205,7 +205,7 @@ class Program:
             self.lists.retries += 1
 
     def reorder(self, index: int, number: int) -> None:
-        job = self.some(index)
+        job = self.some(index, PENDING) if number else self.some(index)
         if job is None:
             return
         if job.status is PENDING:
@@ -242,7 +242,7 @@ class Program:
                 self.lists.move(job, "delayed")
 
     def pause(self, index: int, number: int) -> None:
-        self.lists.halted = bool(number % 2)
+        self.lists.halted = number == 7
         self.core.pause(self.lists.halted)
 
     def repair(self, index: int, number: int) -> None:
@@ -271,7 +271,12 @@ class Program:
 
 
 MOVES = (
-    ["submit"] * 6 + ["claim"] * 4 + ["promote"] * 3 + ["settle"] * 3 + ["cancel", "retry", "advance", "reorder"] * 2
+    ["submit"] * 6
+    + ["claim"] * 4
+    + ["promote"] * 3
+    + ["settle"] * 3
+    + ["reorder"] * 5
+    + ["cancel", "retry", "advance"] * 2
 )
 MOVES += ["claim_one", "claim_given", "fail_pending", "swap", "shut", "open", "open", "pause", "repair"]
 
