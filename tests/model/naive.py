@@ -211,6 +211,9 @@ class Naive:
             self.starts[name].append(max([now, *self.starts[name][-1:]]))  # the window is not shortened
         if job.run is not None and job.run.began is None:
             job.run.began = now
+        if job.run is not None and job.attempts == 1 and slot is not None:
+            job.run.number = job.run.schedule.started
+            job.run.schedule.started += 1
 
     def attempt(self, job: Job) -> None:
         """Run the task of a job that was started, and settle it."""
@@ -222,7 +225,8 @@ class Naive:
             self.inside.pop()
         self.now += work.takes
         self.wall += work.takes
-        kind = "well" if job.attempts > work.fails else work.error[0]
+        number = 0 if job.run is None else job.run.number
+        kind = "well" if job.attempts > work.fails or number % work.every else work.error[0]
         if kind == "stop":
             job.stop = job.no_retry = True
         assert job.started_at is not None

@@ -98,6 +98,7 @@ def some_work(pick: Pick, theme: Theme, depth: int) -> Work:
         context=chance(pick, 8),
         takes=pick((0.25, 0.5, 1.0, 4.0)) if chance(pick, theme.time) else 0,
         fails=pick((1, 1, 2, 4)) if failing else 0,
+        every=pick((1, 1, 2, 3)) if failing else 1,
         error=pick(ERRORS) if failing else ERRORS[0],
         does=something(pick, theme, depth) if depth and chance(pick, theme.tasks) else None,
     )

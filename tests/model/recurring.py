@@ -19,6 +19,8 @@ class Run:
     slot: float | None
     """The point that it is for; None: out of turn."""
     began: float | None = None
+    number: int = 0
+    """Of the runs that were started before it."""
 
 
 class Schedule:
@@ -41,6 +43,7 @@ class Schedule:
         self.over: str | None = None
         self.armed: tuple[float, int] | None = None  # (when, number of the arming)
         self.runs = self.failures = self.skipped = self.row = 0
+        self.started = 0
         self.last_run: float | None = None
 
     def spread(self, slot: float, now: float) -> float:

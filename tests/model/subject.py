@@ -2,6 +2,7 @@
 
 import contextvars
 import datetime
+import itertools
 from concurrent.futures import Future
 from typing import Any
 
@@ -94,15 +95,20 @@ class Subject:
     # ---------------------------------------------------------------- tasks
 
     def task(self, work: Work) -> Any:
+        runs = itertools.count()
+        number = 0
+
         def run() -> None:
+            nonlocal number
             job = current_job()
             assert job is not None
+            number = next(runs) if job.attempts == 1 else number
             self.journal.append(("start", job, job.attempts, self.clock.now(), seen.get()))
             seen.set("a task")
             if work.does is not None:
                 self.journal.append((work.does[0], self.perform(work.does)))
             self.clock.jump(work.takes)
-            if job.attempts <= work.fails:
+            if job.attempts <= work.fails and number % work.every == 0:
                 self.fail(job, *work.error)
 
         return run

@@ -130,6 +130,8 @@ class Work(Brief):
     """Seconds of the clock that each attempt takes."""
     fails: int = 0
     """So many of the first attempts raise."""
+    every: int = 1
+    """Of the runs of a schedule only the first of so many fails, then again the first of so many."""
     error: tuple[str, float] = ("value", 0)
     """What they raise: ``value``, ``hopeless``, ``os``, ``exit``, ``after`` with the pause asked for, or ``stop``."""
     does: Operation | None = None
