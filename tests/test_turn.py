@@ -79,6 +79,13 @@ def test_worker_lets_go_of_its_last_job_before_it_lies_down(hand: Hand):
     assert hand.worker.order is IDLE
 
 
+def test_turn_ends_what_an_interrupted_submission_left(hand: Hand):
+    """A submission that Ctrl-C broke off may still count as on its way in; a worker's turn ends that: sweeps go on."""
+    hand.runtime.core.entering = hand.scheduler.options(delay=5).submit(int)
+    hand.turn()
+    assert hand.runtime.core.entering is None
+
+
 def test_one_watches_for_the_delayed_and_the_others_sleep(hand: Hand):
     """The first that goes to rest watches until the head is due; one that comes when somebody watches just sleeps."""
     hand.scheduler.options(delay=5).submit(int)
