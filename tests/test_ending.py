@@ -117,6 +117,20 @@ def test_job_that_was_cancelled_while_it_ran_is_not_retried(ask: str):
     assert job.attempts == 1
 
 
+def test_all_who_wait_for_idleness_are_woken_by_the_last_end():
+    """However many wait for nothing to be pending or running, the end of the last job wakes every one of them."""
+    scheduler = StepScheduler()
+    runtime = scheduler._runtime
+    jobs = [scheduler.submit(int) for _ in range(2)]
+    tokens = [make_token() for _ in range(3)]
+    runtime.idle_waiters.extend(tokens)
+    assert jobs[0].claim()
+    jobs[1].cancel()
+    assert not any(token.acquire(False) for token in tokens)
+    jobs[0].set_result(1)
+    assert all(token.acquire(False) for token in tokens)
+
+
 def test_last_pending_job_of_a_closed_scheduler_wakes_every_sleeper():
     """When nothing is left to come, all workers have to look: a cancel of the last pending job wakes each of them."""
     scheduler = StepScheduler()

@@ -7,7 +7,7 @@ import pytest
 
 from threadsched import FifoPolicy, Job, Scheduler, SchedulerClosedError
 from threadsched._locks import holds, make_token, make_waker
-from threadsched._worker import CLEAR, IDLE, LEAVE, OUTBOX, TELL, WATCH, Worker
+from threadsched._worker import AGAIN, CLEAR, IDLE, LEAVE, OUTBOX, TELL, WATCH, Worker
 from threadsched.testing import FakeClock
 
 PATIENCE = 5.0
@@ -63,6 +63,27 @@ def test_nothing_to_do_means_to_sleep(hand: Hand):
     assert hand.worker.order is IDLE
     assert hand.runtime.idle == [hand.worker.token]
     assert not woken(hand.worker.token)
+
+
+def test_worker_lets_go_of_its_last_job_before_it_lies_down(hand: Hand):
+    """Who has just settled a job and finds no other comes again first: whoever stands on a list holds nothing.
+
+    What it drops may run a finalizer, which must not find this worker among those who can be woken for a job.
+    """
+    job = hand.scheduler.submit(int)
+    assert hand.turn() is job
+    assert hand.turn(job, 0) is None
+    assert hand.worker.order is AGAIN
+    assert hand.runtime.idle == hand.runtime.watch == []
+    assert hand.turn() is None
+    assert hand.worker.order is IDLE
+
+
+def test_turn_ends_what_an_interrupted_submission_left(hand: Hand):
+    """A submission that Ctrl-C broke off may still count as on its way in; a worker's turn ends that: sweeps go on."""
+    hand.runtime.core.entering = hand.scheduler.options(delay=5).submit(int)
+    hand.turn()
+    assert hand.runtime.core.entering is None
 
 
 def test_one_watches_for_the_delayed_and_the_others_sleep(hand: Hand):
