@@ -154,16 +154,18 @@ def worker_died(runtime: Pool, worker: Worker, error: BaseException) -> None:
             if worker.token in tokens:
                 tokens.remove(worker.token)
         held = [job for job in runtime.core.running.values() if job._place is worker]
-        runtime.replaced += 1
+        runtime.replaced += not worker.dead
+        worker.dead = True
         if runtime.workers.get(worker.number, worker) is worker:  # not even there, if it was struck on arrival
             runtime.workers.pop(worker.number, None)
             runtime.launched.discard(worker.number)
         runtime.manned = False
     told = _log.describe_error(error)
     _log.report(logging.ERROR, "worker %s died of %s; it is replaced", worker.name, told, error=error)
-    settled, worker.settled = worker.settled, None
+    settled = worker.settled
     if settled is not None and settled.done():
         runtime.tell_again(settled)
+    settled = worker.settled = None
     for job in held:
         attempt_failed(runtime, job, death_of(worker, job, error))
     with runtime.lock:

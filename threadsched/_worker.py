@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextvars import Context
 from types import CoroutineType, FunctionType
 from typing import TYPE_CHECKING, Any
@@ -39,6 +39,10 @@ OUTBOX = "outbox"
 """Cancelled jobs have watchers that were not told yet: tell them, then come again."""
 LEAVE = "leave"
 """End the thread."""
+
+
+# How often a dying worker tries to leave the pool whole: each try outlives one more exception.
+PATIENCE = 20
 
 
 class _Here(threading.local):
@@ -88,6 +92,7 @@ class Worker:
 
     __slots__ = (
         "adopted",
+        "dead",
         "depth",
         "driven",
         "due",
@@ -117,6 +122,7 @@ class Worker:
         self.driven: Job[Any] | None = None  # the job whose coroutine its loop is run for
         self.tasks: dict[Any, Job[Any]] = {}  # asyncio task -> the job that was adopted by the loop
         self.adopted: set[int] = set()  # numbers of jobs awaited on the loop that run there; guarded by the lock
+        self.dead = False  # it died outside of any task, and counts as replaced
         self.depth = 0  # jobs on this thread beside the one that it claimed in its own round; guarded by the lock
         self.parked: Job[Any] | None = None  # what it sleeps for inside a task; guarded by the lock
         self.order = IDLE  # what the last turn said
@@ -137,12 +143,16 @@ class Worker:
             if runtime.initialise():
                 self.serve()
         except BaseException as error:  # ours, or thrown into this thread: the pool must not shrink
-            runtime.worker_died(self, error)
+            insist(runtime.worker_died, self, error)
         finally:
             try:
-                _coroutines.close(self)
-            finally:
-                runtime.leave(self)
+                try:
+                    _coroutines.close(self)
+                finally:
+                    runtime.leave(self)
+            except BaseException:  # struck in there: it has to be counted out all the same
+                insist(runtime.leave, self)
+                raise
 
     def serve(self) -> None:
         """Turn and run, turn and run."""
@@ -200,6 +210,17 @@ class Worker:
         elif order is CLEAR:
             runtime.give_up_rest()
         return order is not LEAVE
+
+
+def insist(action: Callable[..., None], *args: object) -> None:
+    """Do what must be done and may be done twice, again if an exception breaks it off, a bounded number of times."""
+    for _ in range(PATIENCE):
+        try:
+            action(*args)
+            return
+        except BaseException:  # struck once more, or there is no memory yet
+            continue
+    action(*args)
 
 
 def own_context(job: Job[Any]) -> Context:
