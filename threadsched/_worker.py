@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextvars import Context
 from types import CoroutineType, FunctionType
 from typing import TYPE_CHECKING, Any
@@ -42,7 +42,7 @@ LEAVE = "leave"
 
 
 # How often a dying worker tries to leave the pool whole: each try outlives one more exception.
-PATIENCE = 20
+TRIES = 20
 
 
 class _Here(threading.local):
@@ -132,27 +132,36 @@ class Worker:
         self.thread: threading.Thread | None = None
 
     def main(self) -> None:
-        """Serve until told to leave; whatever happens, leave the scheduler whole."""
+        """Serve until told to leave; whatever happens, leave the scheduler whole.
+
+        What breaks that off, ours, a lack of memory, or thrown into this thread, ends the worker and not the pool. Each
+        step of the end may be done twice, so it is begun again if another exception meets it there.
+        """
         runtime = self.runtime
-        try:
-            _here.worker = self
-            self.ident = threading.get_ident()
-            self.thread = threading.current_thread()
-            if not runtime.arrive(self):
-                return
-            if runtime.initialise():
-                self.serve()
-        except BaseException as error:  # ours, or thrown into this thread: the pool must not shrink
-            insist(runtime.worker_died, self, error)
-        finally:
+        cause: BaseException | None = None
+        tries = 0
+        while tries < TRIES:
+            tries += 1
             try:
-                try:
-                    _coroutines.close(self)
-                finally:
-                    runtime.leave(self)
-            except BaseException:  # struck in there: it has to be counted out all the same
-                insist(runtime.leave, self)
-                raise
+                if cause is not None:
+                    runtime.worker_died(self, cause)
+                else:
+                    self.live()
+                _coroutines.close(self)
+                runtime.leave(self)
+                break
+            except BaseException as error:
+                cause = error if cause is None else cause
+        cause = None  # its traceback knows this frame
+
+    def live(self) -> None:
+        """Arrive, and serve if that is to be."""
+        runtime = self.runtime
+        _here.worker = self
+        self.ident = threading.get_ident()
+        self.thread = threading.current_thread()
+        if runtime.arrive(self) and runtime.initialise():
+            self.serve()
 
     def serve(self) -> None:
         """Turn and run, turn and run."""
@@ -210,17 +219,6 @@ class Worker:
         elif order is CLEAR:
             runtime.give_up_rest()
         return order is not LEAVE
-
-
-def insist(action: Callable[..., None], *args: object) -> None:
-    """Do what must be done and may be done twice, again if an exception breaks it off, a bounded number of times."""
-    for _ in range(PATIENCE):
-        try:
-            action(*args)
-            return
-        except BaseException:  # struck once more, or there is no memory yet
-            continue
-    action(*args)
 
 
 def own_context(job: Job[Any]) -> Context:
