@@ -181,7 +181,8 @@ def worker_died(runtime: Pool, worker: Worker, error: BaseException) -> None:
         overrun = [attempt.job for attempt in worker.overrun]  # those are settled by others
         held = [job for job in runtime.core.running.values() if job._place is worker and job not in overrun]
         lost = runtime.written_off.pop(worker.number, None) is worker
-        runtime.replaced += not lost  # else it has its successor
+        runtime.replaced += not (lost or worker.dead)  # else it has its successor
+        worker.dead = True
         runtime.left.append(worker.thread)
         if runtime.workers.get(worker.number, worker) is worker:  # not even there, if it was struck on arrival
             runtime.workers.pop(worker.number, None)
@@ -189,9 +190,10 @@ def worker_died(runtime: Pool, worker: Worker, error: BaseException) -> None:
         runtime.manned = False
     told = _log.describe_error(error)
     _log.report(logging.ERROR, "worker %s died of %s; it is replaced", worker.name, told, error=error)
-    settled, worker.settled = worker.settled, None
+    settled = worker.settled
     if settled is not None and settled.done():
         runtime.tell_again(settled)
+    settled = worker.settled = None
     for job in held:
         attempt_failed(runtime, job, death_of(worker, job, error))
     with runtime.lock:

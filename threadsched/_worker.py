@@ -42,6 +42,10 @@ LEAVE = "leave"
 """End the thread."""
 
 
+# How often a dying worker tries to leave the pool whole: each try outlives one more exception.
+TRIES = 20
+
+
 class _Here(threading.local):
     worker: Worker | None = None
 
@@ -90,6 +94,7 @@ class Worker:
     __slots__ = (
         "adopted",
         "attempt",
+        "dead",
         "depth",
         "detached",
         "driven",
@@ -121,6 +126,7 @@ class Worker:
         self.driven: Job[Any] | None = None  # the job whose coroutine its loop is run for
         self.tasks: dict[Any, Job[Any]] = {}  # asyncio task -> the job that was adopted by the loop
         self.adopted: set[int] = set()  # numbers of jobs awaited on the loop that run there; guarded by the lock
+        self.dead = False  # it died outside of any task, and counts as replaced
         self.depth = 0  # jobs on this thread beside the one that it claimed in its own round; guarded by the lock
         self.parked: Job[Any] | None = None  # what it sleeps for inside a task; guarded by the lock
         # Of the job with a timeout that this thread claimed last and has not settled. Of its own thread alone.
@@ -140,23 +146,36 @@ class Worker:
         return any(one.stopper is None for one in self.overrun)
 
     def main(self) -> None:
-        """Serve until told to leave; whatever happens, leave the scheduler whole."""
+        """Serve until told to leave; whatever happens, leave the scheduler whole.
+
+        What breaks that off, ours, a lack of memory, or thrown into this thread, ends the worker and not the pool. Each
+        step of the end may be done twice, so it is begun again if another exception meets it there.
+        """
         runtime = self.runtime
-        try:
-            _here.worker = self
-            self.ident = threading.get_ident()
-            self.thread = threading.current_thread()
-            if not runtime.arrive(self):
-                return
-            if runtime.initialise():
-                self.serve()
-        except BaseException as error:  # ours, or thrown into this thread: the pool must not shrink
-            runtime.worker_died(self, error)
-        finally:
+        cause: BaseException | None = None
+        tries = 0
+        while tries < TRIES:
+            tries += 1
             try:
+                if cause is not None:
+                    runtime.worker_died(self, cause)
+                else:
+                    self.live()
                 _coroutines.close(self)
-            finally:
                 runtime.leave(self)
+                break
+            except BaseException as error:
+                cause = error if cause is None else cause
+        cause = None  # its traceback knows this frame
+
+    def live(self) -> None:
+        """Arrive, and serve if that is to be."""
+        runtime = self.runtime
+        _here.worker = self
+        self.ident = threading.get_ident()
+        self.thread = threading.current_thread()
+        if runtime.arrive(self) and runtime.initialise():
+            self.serve()
 
     def serve(self) -> None:
         """Turn and run, turn and run."""

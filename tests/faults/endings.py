@@ -15,6 +15,7 @@ import signal
 import sys
 import threading
 import time
+import warnings
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import CancelledError
@@ -258,6 +259,7 @@ def fork(trials: Trials) -> None:
         assert noise == "", "noise"
 
     rng = trials.each(judge)
+    warnings.simplefilter("ignore", DeprecationWarning)  # Python's own, of forking beside threads
     sys.setswitchinterval(1e-5)
     scheduler = globals()["kept"] = Scheduler(3)
     stop = threading.Event()

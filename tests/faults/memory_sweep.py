@@ -2,9 +2,10 @@
 
     python -m tests.faults.memory_sweep PREFIX WIDTH STEP OFFSET
 
-All operations are tried whose names begin with PREFIX. From the k-th allocation on, WIDTH of them fail (0: all, until the operation has come back). `_testcapi.set_nomemory`
-counts the allocations of every thread, so the others are parked in C code meanwhile: the core alone, the caller's side
-with the worker inside a task, the worker's side with the caller asleep on a raw lock.
+All operations are tried whose names begin with PREFIX. From the k-th allocation on, WIDTH of them fail (0: all, until
+the operation has come back). `_testcapi.set_nomemory` counts the allocations of every thread, so the others are parked
+in C code meanwhile: the core alone, the caller's side with the worker inside a task, the worker's side with the caller
+asleep on a raw lock.
 """
 
 import _testcapi  # type: ignore[import-not-found]  # CPython's own, where it is installed
