@@ -188,7 +188,8 @@ class Runtime(Pool):
                 worker.order = LEAVE
                 self._wake_all_locked()
                 return
-            unclear = core.drain == "none" or len(core.delayed) or (core.waiting and self.cleared != core.drain)
+            delayed = len(core.delayed) > core.dead_delayed  # what was given up leaves dead entries: no work in them
+            unclear = core.drain == "none" or delayed or (core.waiting and self.cleared != core.drain)
             if not self.clearing and core.drain != "all" and unclear:
                 worker.order = CLEAR
                 return

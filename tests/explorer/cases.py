@@ -142,6 +142,7 @@ TRIPLES = (
     ("settle", "after", "cancel"),
     ("settle", "nested", "cancel"),
     ("settle", "limited", "limited"),
+    ("settle", "limited", "shutdown_due"),
     ("retry", "cancel", "shutdown_due"),
     ("retry", "request_cancel", "result"),
     ("block", "block", "cancel"),
