@@ -188,9 +188,7 @@ class Runtime(Pool):
                 worker.order = LEAVE
                 self._wake_all_locked()
                 return
-            delayed = len(core.delayed) > core.dead_delayed  # what was given up leaves dead entries: no work in them
-            unclear = core.drain == "none" or delayed or (core.waiting and self.cleared != core.drain)
-            if not self.clearing and core.drain != "all" and unclear:
+            if self._unclear_locked():
                 worker.order = CLEAR
                 return
         due = core.next_due()

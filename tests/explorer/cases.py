@@ -141,6 +141,7 @@ TRIPLES = (
     ("settle", "result", "result"),
     ("settle", "after", "cancel"),
     ("settle", "nested", "cancel"),
+    ("settle", "nested", "shutdown_due"),
     ("settle", "limited", "limited"),
     ("settle", "limited", "shutdown_due"),
     ("retry", "cancel", "shutdown_due"),

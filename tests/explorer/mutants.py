@@ -169,9 +169,9 @@ MUTANTS = (
     ),
     Mutant(
         "dead entries of the delayed queue count as work that is left",
-        "_runtime:Runtime._rest_locked",
+        "_shared:Shared._unclear_locked",
         "len(core.delayed) > core.dead_delayed",
-        "len(core.delayed)",
+        "bool(len(core.delayed))",
         "settle+limited+shutdown_due/2/coarse",
     ),
     Mutant(
