@@ -3,13 +3,14 @@
 import concurrent.futures
 import contextlib
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from tests.crowds import PATIENCE, Background, Gate, in_thread, together
-from threadsched import JobStatus, Scheduler, SchedulerClosedError, current_job
+from threadsched import JobStatus, Limit, Scheduler, SchedulerClosedError, current_job
 from threadsched.testing import FakeClock
 
 DRAINS = ("all", "due", "none")
@@ -579,3 +580,24 @@ def test_interrupting_code_may_not_wait() -> None:
     assert in_thread(lambda: scheduler.shutdown(timeout=PATIENCE))
     assert len(told) == 1
     assert all(job.done() for job in jobs)
+
+
+def test_workers_sleep_while_the_last_jobs_of_a_due_shutdown_run() -> None:
+    """What "due" gave up leaves nothing behind that keeps an idle worker busy until the others have ended."""
+    scheduler = Scheduler(2, limits={"one": Limit(concurrency=1)})
+    limited = scheduler.options(limits="one")
+    gate = Gate()
+    running = limited.submit(gate)
+    gate.await_start()
+    waiting = limited.submit(int)
+    delayed = scheduler.options(delay=3600).submit(int)
+    scheduler.shutdown(wait=False, drain="due")
+    assert (delayed.cancelled(), waiting.status) == (True, JobStatus.PENDING)
+    deadline = time.monotonic() + PATIENCE
+    while scheduler.stats().idle != 1 and time.monotonic() < deadline:
+        time.sleep(0)
+    assert scheduler.stats().idle == 1
+    gate.open()
+    assert waiting.result(PATIENCE) == 0
+    assert running.done()
+    assert scheduler.shutdown(timeout=PATIENCE)

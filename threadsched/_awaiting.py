@@ -145,7 +145,7 @@ class LoopWait:
                 if not ended and ring is None and task is None and lacks is None and not stuck and not too_deep:
                     self._park_locked(now)
                 runtime._pass_on_locked(moved)
-                clear = core.closed and core.drain != "all" and not runtime.clearing
+                clear = runtime._unclear_locked()
             if ended:
                 if not self.future.done():
                     self.future.set_result(None)

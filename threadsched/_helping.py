@@ -299,7 +299,7 @@ class Helping(Ending):
                 if not refused:
                     self._park_locked(bell, now)
                 self._pass_on_locked(moved)
-                clear = core.closed and core.drain != "all" and not self.clearing
+                clear = self._unclear_locked()
             if refused:
                 self._refuse_wait(waiter, job, ring, lacks, too_deep=too_deep)
             if clear:

@@ -219,8 +219,7 @@ class Runtime(Watching):
                 worker.order = LEAVE
                 self._wake_all_locked()
                 return
-            unclear = core.drain == "none" or len(core.delayed) or (core.waiting and self.cleared != core.drain)
-            if not self.clearing and core.drain != "all" and unclear:
+            if self._unclear_locked():
                 worker.order = CLEAR
                 return
         due = core.next_due()

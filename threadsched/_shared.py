@@ -322,6 +322,18 @@ class Shared:
             if core.alarm < until:
                 self._new_head_locked()
 
+    def _unclear_locked(self) -> bool:
+        """Whether a shutdown's mode leaves jobs to give up, and nobody is about it.
+
+        Who is told so by mistake gives up nothing, wakes everybody who may sleep in a closed scheduler, and asks again:
+        a spin. What was given up leaves dead entries in the delayed queue, so the length of that is not the answer.
+        """
+        core = self.core
+        if not core.closed or core.drain == "all" or self.clearing or not core.pending:
+            return False
+        delayed = len(core.delayed) > core.dead_delayed
+        return core.drain == "none" or delayed or (bool(core.waiting) and self.cleared != core.drain)
+
     def read_clock(self) -> float:
         """Return the clock's reading, or the last one if the clock raises."""
         try:

@@ -168,6 +168,13 @@ MUTANTS = (
         "shutdown+cancel_delayed/1/fine",
     ),
     Mutant(
+        "dead entries of the delayed queue count as work that is left",
+        "_shared:Shared._unclear_locked",
+        "len(core.delayed) > core.dead_delayed",
+        "bool(len(core.delayed))",
+        "settle+limited+shutdown_due/2/coarse",
+    ),
+    Mutant(
         "a worker that leaves wakes nobody",
         "_runtime:Runtime._rest_locked",
         "self._wake_all_locked()",

@@ -232,8 +232,7 @@ class Stage:
         self.audit_quiet("at rest")
         self.held_until = kernel.now
         self.gate.set()
-        if self.scheduler is not None:
-            self.scheduler.resume()
+        self.runtime.resume()
         kernel.settle()
         self.audit_quiet("once nothing was held back")
         kernel.wait_out()

@@ -24,6 +24,8 @@ REGRESSIONS = {
     "shutdown+shutdown_due/1/fine:8.1,30.1": "shutdown() returned before the thread of a worker had ended",
     "shutdown_due+shutdown_due/1/fine:25.1,30.1": "likewise",
     "shutdown_none+shutdown_none/1/fine:27.1,32.1": "likewise",
+    "shutdown_due+limited/2/fine:2.2,4.1,6.2,7.1,10.2,11.1,13.1,15.1,16.1": "an idle worker never slept",
+    "shutdown_due+nested/2/fine:2.2,4.1,6.2,7.1,15.2,16.1,18.1,20.1,21.1": "nor did a worker that waits inside a task",
     "drop+look/1/fine:3.2": "a task that looked at its own stack stayed in memory, and kept a dropped scheduler",
 }
 
