@@ -79,7 +79,7 @@ types: $(DEV) ## Check the types (mypy --strict) of the package and of its typed
 
 .PHONY: cover
 cover: $(DEV) ## Run the tests with branch coverage, child interpreters included
-	$(BIN)/python -m pytest --cov --cov-report=term-missing:skip-covered --cov-fail-under=95 $(ARGS)
+	$(BIN)/python -m pytest --timeout=300 --cov --cov-report=term-missing:skip-covered --cov-fail-under=95 $(ARGS)
 
 # The modules without threads are covered whole by the tests that bear their names, and by nothing else. Two are left out:
 # the strikes trace the core themselves, and two tracers do not share a run; a hundred thousand cancels take long traced.
