@@ -124,7 +124,7 @@ def stuck(trials: Trials) -> None:
     def block() -> None:
         threading.Event().wait()
 
-    scheduler = globals()["kept"] = fill(rng, exit_timeout=0.5)
+    scheduler = globals()["kept"] = fill(rng, exit_timeout=0.3)
     scheduler.options(priority=-9).submit(block)
     time.sleep(rng.random() * 0.01)
 

@@ -203,7 +203,7 @@ ROWS = (
         "it works",
         (
             "test_reentrancy.py::test_a_storm_of_finalizers",
-            "faults/test_struck_workers.py::test_code_that_calls_back_at_every_line_of_a_worker",
+            "faults/test_struck_workers.py::test_code_that_calls_back_at_any_line_of_a_worker",
             "faults/test_struck_calls.py::test_each_way_in_at_every_line",
         ),
     ),
@@ -279,7 +279,6 @@ REPEATED = {
     "test_shutdown.py::test_leaving_with_inside_a_job",
     "test_shutdown.py::test_64_threads_submit_against_shutdown",
     "test_drop.py::test_jobs_finish_and_threads_end",
-    "test_reentrancy.py::test_foreign_code_that_raises_anything",
     "test_memory.py::test_idle_worker_holds_nothing",
 }
 

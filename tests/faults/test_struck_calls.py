@@ -16,12 +16,14 @@ from threadsched import Scheduler, WorkerDiedError
 OPERATIONS = ("submit", "cancel", "result", "shutdown", "shutdown_wait")
 STRIKES = ("submit", "cancel", "stats", "shutdown")
 WAYS = ("signal", "finalizer", "weakref")
+CASES = [
+    (operation, strike, WAYS[number % len(WAYS)])
+    for number, (operation, strike) in enumerate(itertools.product(OPERATIONS, STRIKES))
+]
 
 
 @pytest.mark.subprocess
-@pytest.mark.parametrize(
-    ("operation", "strike", "way"), sample(itertools.product(OPERATIONS, STRIKES, WAYS), 3, "ways in")
-)
+@pytest.mark.parametrize(("operation", "strike", "way"), sample(CASES, 3, "ways in"))
 def test_each_way_in_at_every_line(operation: str, strike: str, way: str) -> None:
     """A signal handler, a finalizer and a weakref's callback at any line of a call lose nothing and hang nobody."""
     step = 1 if exhaustive() else 9
