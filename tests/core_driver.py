@@ -21,7 +21,11 @@ def make_job(
     **options: Any,
 ) -> Job[Any]:
     """Return a job that no scheduler has accepted."""
-    return kind(None, fn, args, None, make_options(options), None, now)  # type: ignore[arg-type]
+    made = make_options(options)
+    job = kind(None, fn, args, None, made, None, now)  # type: ignore[arg-type]
+    if made.deadline is not None:  # as the runtime does
+        job._deadline = made.deadline.on_clock(now, 0.0)
+    return job
 
 
 class Driver:

@@ -9,7 +9,7 @@ is gathered, for much of it is raised where it is swallowed.
 import collections
 import gc
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -120,21 +120,24 @@ class LockWatch:
             core.alarms.things = self.container(core.alarms.things, "alarms.things")
             runtime._wake_idle = make_waker(runtime.idle)
             runtime._wake_watch = make_waker(runtime.watch)
-            for method in CORE_METHODS:
-                setattr(core, method, self._checked_method(core, method))
-            for method in dir(runtime):
-                if method.endswith("_locked"):
-                    setattr(runtime, method, self._checked_method(runtime, method))
+            self._watch_methods(core, CORE_METHODS)
+            self._watch_methods(runtime, [method for method in dir(runtime) if method.endswith("_locked")])
             self.lock = runtime.lock
 
-    def _checked_method(self, owner: Any, method: str) -> Callable[..., Any]:
-        call = getattr(owner, method)
+    def _watch_methods(self, owner: Any, methods: Iterable[str]) -> None:
+        """Give an object, which has no dictionary, a class whose methods look first."""
+        plain = type(owner)
 
-        def checked(*args: Any, **kwargs: Any) -> Any:
-            self.within(f"{type(owner).__name__}.{method}")
-            return call(*args, **kwargs)
+        def checked(method: str) -> Callable[..., Any]:
+            call = getattr(plain, method)
 
-        return checked
+            def run(it: Any, *args: Any, **kwargs: Any) -> Any:
+                self.within(f"{plain.__name__}.{method}")
+                return call(it, *args, **kwargs)
+
+            return run
+
+        owner.__class__ = type(plain.__name__, (plain,), {"__slots__": (), **{name: checked(name) for name in methods}})
 
 
 def _callers() -> str:

@@ -9,7 +9,7 @@ import pytest
 
 from tests.core_driver import Driver, failure_of, make_job, nothing
 from threadsched import DuplicateJobError, FifoPolicy, Job, JobStatus, PriorityPolicy
-from threadsched._core import SWEEP_SLACK
+from threadsched._core import SWEEP_EVERY, SWEEP_SLACK
 from threadsched._job import DELAYED, READY, WAITING
 from threadsched._policy import Ranking
 
@@ -440,10 +440,10 @@ def test_submission_that_breaks_into_a_rerank_starts_it_again():
     old, ready = core.ranking, core.ready
     make, struck = core.queue_type, []
 
-    def make_queue(*arguments: Any) -> Any:
+    def make_queue(*arguments: Any, **more: Any) -> Any:
         if not struck:
             struck.append(driver.submit(priority=1))
-        return make(*arguments)
+        return make(*arguments, **more)
 
     core.queue_type = make_queue  # type: ignore[assignment]
     assert core.rerank(fifo, {}) == []
@@ -463,10 +463,10 @@ def test_readmission_that_breaks_into_a_rerank_starts_it_again():
     make = core.queue_type
     rule.open = True
 
-    def make_queue(*arguments: Any) -> Any:
+    def make_queue(*arguments: Any, **more: Any) -> Any:
         core.queue_type = make
         core.readmit(job)
-        return make(*arguments)
+        return make(*arguments, **more)
 
     core.queue_type = make_queue  # type: ignore[assignment]
     assert core.rerank(Ranking(FifoPolicy()), {}) == []
@@ -573,7 +573,7 @@ def test_repair_ends_an_entry_that_was_under_way():
     driver.core.entering = make_job()
     driver.core.repair()
     assert driver.core.entering is None
-    for job in [driver.submit() for _ in range(SWEEP_SLACK + 1)]:
+    for job in [driver.submit() for _ in range(SWEEP_SLACK + SWEEP_EVERY)]:
         driver.cancel(job)
     assert len(driver.core.ready) == 0
 

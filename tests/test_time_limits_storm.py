@@ -20,6 +20,8 @@ from tests.support import exhaustive
 from threadsched import Job, Limit, Scheduler, ThreadschedError, current_job
 from threadsched import _log as log_module
 
+pytestmark = pytest.mark.proof
+
 MOST = {"one": 1, "two": 2, "three": 3}
 JOBS = 400 if not exhaustive() else 6000
 

@@ -19,6 +19,8 @@ from tests.support import sample
 from threadsched import Job, Limit, Scheduler, SchedulerClosedError
 from threadsched.testing import FakeClock, StepScheduler
 
+pytestmark = pytest.mark.proof
+
 
 class Case:
     """A scheduler with an overrun about to be noticed, jobs about to expire, and others."""

@@ -18,6 +18,8 @@ from tests.explorer.strategies import DepthFirst, Plain, Walk
 from tests.support import exhaustive
 from threadsched import Scheduler, _worker
 
+pytestmark = pytest.mark.proof
+
 # Schedules within which each seeded fault must be found: about twice what the worst of the ten seeds takes.
 DEPTH_FIRST = 400
 PRIORITIES = 600

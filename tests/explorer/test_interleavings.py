@@ -14,6 +14,8 @@ from tests.explorer.search import Found, depth_first, priorities, read, replay, 
 from tests.explorer.strategies import Walk
 from tests.support import SEED, exhaustive, sample
 
+pytestmark = pytest.mark.proof
+
 proof = pytest.mark.skipif(not exhaustive(), reason="part of make proof")
 
 # A count may differ a little from the page's: by interpreter, and by what was changed since. More means: write it anew.

@@ -10,6 +10,8 @@ from tests.explorer.mutants import MUTANTS, Mutant, seeded
 from tests.explorer.search import depth_first, walk
 from tests.support import exhaustive
 
+pytestmark = pytest.mark.proof
+
 # Schedules within which each must be found.
 DEPTH_FIRST = 1500
 WALK = 1000

@@ -5,7 +5,7 @@ import pytest
 from tests import support
 from tests.faults.table import program, times
 
-pytestmark = pytest.mark.subprocess
+pytestmark = [pytest.mark.subprocess, pytest.mark.proof]
 
 
 def run(way: str, sample: int) -> None:

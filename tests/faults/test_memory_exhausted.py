@@ -11,6 +11,7 @@ from tests.faults.table import program
 from tests.support import exhaustive, rng
 
 pytestmark = [
+    pytest.mark.proof,
     pytest.mark.subprocess,
     pytest.mark.skipif(importlib.util.find_spec("_testcapi") is None, reason="this Python has no _testcapi"),
 ]

@@ -13,6 +13,8 @@ from tests.injector import Injector
 from tests.support import exhaustive, rng, sample
 from threadsched import Scheduler, WorkerDiedError
 
+pytestmark = pytest.mark.proof
+
 OPERATIONS = ("submit", "cancel", "result", "shutdown", "shutdown_wait")
 STRIKES = ("submit", "cancel", "stats", "shutdown")
 WAYS = ("signal", "finalizer", "weakref")

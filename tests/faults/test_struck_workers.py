@@ -7,7 +7,7 @@ import pytest
 from tests.faults.table import program
 from tests.support import exhaustive, rng, sample
 
-pytestmark = pytest.mark.subprocess
+pytestmark = [pytest.mark.subprocess, pytest.mark.proof]
 
 SCENES = ("ends", "rules", "coroutines", "series")
 QUEUES = ("lazy", "indexed")
