@@ -3,7 +3,7 @@
 import asyncio
 import threading
 from collections.abc import Iterator
-from concurrent.futures import wait
+from concurrent.futures import Future, wait
 from typing import Any
 
 import pytest
@@ -17,10 +17,13 @@ from threadsched import (
     JobTimeoutError,
     Limit,
     QueueFullError,
+    Retry,
     Scheduler,
     current_job,
 )
 from threadsched import _log as log_module
+from threadsched import _waiting as waiting_module
+from threadsched._worker import current_worker
 from threadsched.testing import FakeClock
 
 
@@ -230,8 +233,10 @@ def test_code_that_blocks_keeps_no_limit_from_being_kept(clock: FakeClock, where
             if where == "callback":
                 job.add_done_callback(hang)
             first.await_start()
+            pending = s.submit(int)
             clock.jump(1)
             assert entered.wait(PATIENCE)
+            assert pending.result(PATIENCE) == 0  # the successor has not waited for it either
             other = s.options(timeout=1).submit(second)
             second.await_start()
             clock.jump(1)
@@ -242,6 +247,180 @@ def test_code_that_blocks_keeps_no_limit_from_being_kept(clock: FakeClock, where
             log_module.logger.removeHandler(handler)
         home(s, first)
         home(s, second)
+
+
+# ---------------------------------------------------------------- races
+
+
+def test_overrun_during_the_retry_decision_takes_it_over(clock: FakeClock):
+    """An attempt that raised in time, and is written off while `give_up` is asked, is settled by the watcher alone."""
+    asked: list[str] = []
+    decided = threading.Event()
+
+    def give_up(error: BaseException) -> bool:
+        asked.append(type(error).__name__)
+        if len(asked) == 1:
+            clock.jump(1)
+            assert decided.wait(PATIENCE)
+        return False
+
+    calls = iter([ValueError("in time")])
+
+    def task() -> str:
+        for error in calls:
+            raise error
+        return "second"
+
+    with Scheduler(1, clock=clock) as s:
+        job = s.options(timeout=1, retry=Retry(1, 5, give_up=give_up)).submit(task)
+        while len(asked) < 2 or job.status is not JobStatus.PENDING:
+            threading.Event().wait(0.001)
+        decided.set()
+        while s._runtime.core.time_limits.away:
+            threading.Event().wait(0.001)
+        assert job.status is JobStatus.PENDING
+        assert job.run_at == 6
+        clock.advance(5)
+        assert job.result(PATIENCE) == "second"
+        assert asked == ["ValueError", "JobTimeoutError"]
+        assert s.stats().retries == 1
+        s.check()
+
+
+@pytest.mark.parametrize("outcome", ["value", "error"])
+def test_overrun_just_before_the_move_drops_the_outcome(
+    clock: FakeClock, monkeypatch: pytest.MonkeyPatch, outcome: str
+):
+    """Between the look at the clock and the move under the lock the right may go: then the move is not made."""
+    with Scheduler(1, clock=clock) as s:
+        settle = type(s._runtime)._settle
+        threads: list[Any] = []
+
+        def struck(runtime: Any, job: Job[Any], *args: Any) -> Any:
+            if not threads:
+                threads.append(threading.current_thread())
+                clock.jump(1)
+                assert isinstance(job.exception(PATIENCE), JobTimeoutError)
+            return settle(runtime, job, *args)
+
+        def task() -> str:
+            if outcome == "error":
+                raise ValueError("in time")
+            return "in time"
+
+        monkeypatch.setattr(type(s._runtime), "_settle", struck)
+        gate = Gate()
+        s.submit(gate)
+        gate.await_start()
+        job = s.options(timeout=1).submit(task)
+        assert job._condition  # so that a value is not settled with the next claim
+        gate.open()
+        assert isinstance(job.exception(PATIENCE), JobTimeoutError)
+        assert s.submit(int).result(PATIENCE) == 0
+        while s._runtime.core.time_limits.away or s.stats().lost_workers:
+            threading.Event().wait(0.001)
+        assert isinstance(job.exception(0), JobTimeoutError)
+        s.check()
+
+
+def test_overrun_just_before_a_sleep_ends_it(clock: FakeClock, monkeypatch: pytest.MonkeyPatch):
+    """A `sleep()` that begins in the very moment of the write-off does not sleep."""
+    make_token = waiting_module.make_token
+    sleepers: list[Any] = []
+
+    def struck() -> Any:
+        worker = current_worker()
+        if worker is not None and worker.job is not None and not sleepers:
+            sleepers.append(worker)
+            clock.jump(1)
+            while not worker.overrun:
+                threading.Event().wait(0.001)
+        return make_token()
+
+    monkeypatch.setattr(waiting_module, "make_token", struck)
+    slept: list[bool] = []
+    with Scheduler(1, clock=clock) as s:
+
+        def task() -> None:
+            job = current_job()
+            assert job is not None
+            slept.append(job.sleep(100))
+
+        job = s.options(timeout=1).submit(task)
+        assert isinstance(job.exception(PATIENCE), JobTimeoutError)
+        while s.stats().lost_workers:
+            threading.Event().wait(0.001)
+        assert slept == [False]
+
+
+def test_sleep_of_the_next_attempt_is_its_own(clock: FakeClock, monkeypatch: pytest.MonkeyPatch):
+    """The first attempt's thread, waking late, does not take the second one's sleep out of reach."""
+    sleep_on = waiting_module.sleep_on
+    second, first_out = threading.Event(), threading.Event()
+
+    def slow(token: Any, timeout: float | None) -> bool:
+        woken = bool(sleep_on(token, timeout))
+        worker = current_worker()
+        if worker is not None and worker.overrun:
+            assert second.wait(PATIENCE)
+        return woken
+
+    monkeypatch.setattr(waiting_module, "sleep_on", slow)
+    with Scheduler(1, clock=clock) as s:
+
+        def task() -> bool:
+            job = current_job()
+            assert job is not None
+            slept = job.sleep(100)
+            if job.attempts == 2 and not slept:
+                first_out.set()
+            return slept
+
+        job = s.options(timeout=50, retries=1, backoff=0).submit(task)
+        clock.advance(50)
+        while job.attempts < 2 or len(s._runtime.sleepers) != 1:
+            threading.Event().wait(0.001)
+        second.set()
+        while s.stats().lost_workers:
+            threading.Event().wait(0.001)
+        assert job.request_cancel()
+        assert job.result(PATIENCE) is False
+        assert first_out.is_set()
+
+
+def test_second_attempt_of_a_coroutine_can_be_asked_to_stop(clock: FakeClock):
+    """The first one, ending late on another worker, does not take the second one's cancellation out of reach."""
+    go, running = threading.Event(), threading.Semaphore(0)
+
+    async def task() -> str:
+        job = current_job()
+        assert job is not None
+        first = job.attempts == 1
+        running.release()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            if not first:
+                return "stopped"
+            while not go.is_set():
+                await asyncio.sleep(0.001)
+        return "late"
+
+    with Scheduler(2, clock=clock) as s:
+        job = s.options(timeout=9, retries=1, backoff=0).submit(task)
+        assert running.acquire(timeout=PATIENCE)
+        while job._attached is None or job._attached.stopper is None:
+            threading.Event().wait(0.001)
+        clock.jump(9)
+        assert running.acquire(timeout=PATIENCE)
+        while job._attached.stopper is None:
+            threading.Event().wait(0.001)
+        go.set()
+        while s._runtime.core.time_limits.away:
+            threading.Event().wait(0.001)
+        assert job.request_cancel()
+        assert job.result(PATIENCE) == "stopped"
+        s.check()
 
 
 # ---------------------------------------------------------------- what the thread keeps
@@ -365,6 +544,7 @@ def test_lost_thread_does_not_help(clock: FakeClock):
     """It waits like a stranger, also if it slept in `result()` when it was written off; the pool runs the job."""
     ran_on: list[str] = []
     gate = Late()
+    parent: Future[None] = Future()
     with Scheduler(1, clock=clock) as s:
 
         def child() -> str:
@@ -372,7 +552,7 @@ def test_lost_thread_does_not_help(clock: FakeClock):
             return "child"
 
         def waits_already() -> Any:
-            return s.options(delay=5).submit(child).result()
+            return s.options(after=parent).submit(child).result()
 
         def waits_later() -> Any:
             gate()
@@ -385,7 +565,7 @@ def test_lost_thread_does_not_help(clock: FakeClock):
         assert isinstance(jobs[0].exception(PATIENCE), JobTimeoutError)
         assert not s._runtime.helpers
         s.check()
-        clock.advance(5)
+        parent.set_result(None)
         while s.stats().lost_workers:
             threading.Event().wait(0.001)
         jobs.append(s.options(timeout=1).submit(waits_later))
@@ -567,6 +747,37 @@ def test_function_that_blocks_a_loop_costs_the_thread_and_not_the_coroutine(cloc
             threading.Event().wait(0.001)
         clock.jump(100)
         assert job.result(PATIENCE) == "went on 0"
+        while s.stats().lost_workers:
+            threading.Event().wait(0.001)
+        s.check()
+
+
+def test_lost_loop_runs_no_job_for_its_coroutines(clock: FakeClock):
+    """An `await` that was open when the thread was lost is served by the pool, like one that begins later."""
+    gate, blocker = Late(), Gate()
+    awaited: list[Job[Any]] = []
+    with Scheduler(1, clock=clock) as s:
+
+        async def outer() -> str:
+            awaited.append(s.options(delay=5).submit(lambda: threading.current_thread().name))
+            late = s.options(timeout=1).submit(gate)
+            name, error = await asyncio.gather(awaited[0], late, return_exceptions=True)
+            assert isinstance(error, JobTimeoutError)
+            return str(name)
+
+        job = s.submit(outer)
+        gate.await_start()
+        clock.jump(1)
+        s.submit(blocker)
+        blocker.await_start()  # on the successor, so that nobody else could take what falls due
+        clock.jump(5)
+        gate.open()
+        while s._runtime.core.time_limits.away or not awaited[0]._attached.tokens:  # type: ignore[union-attr]
+            threading.Event().wait(0.001)
+        assert awaited[0].status is JobStatus.PENDING
+        s.check()
+        blocker.open()
+        assert job.result(PATIENCE) == "threadsched_1"
         while s.stats().lost_workers:
             threading.Event().wait(0.001)
         s.check()
