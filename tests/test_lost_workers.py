@@ -23,6 +23,7 @@ from threadsched import (
 )
 from threadsched import _log as log_module
 from threadsched import _waiting as waiting_module
+from threadsched._runtime import Runtime
 from threadsched._worker import current_worker
 from threadsched.testing import FakeClock
 
@@ -320,6 +321,29 @@ def test_overrun_just_before_the_move_drops_the_outcome(
         while s._runtime.core.time_limits.away or s.stats().lost_workers:
             threading.Event().wait(0.001)
         assert isinstance(job.exception(0), JobTimeoutError)
+        s.check()
+
+
+def test_overrun_just_before_the_turn_parts_with_the_thread(clock: FakeClock, monkeypatch: pytest.MonkeyPatch):
+    """Written off between the end of its task and its turn at the lock, the thread comes home and claims nothing."""
+    turn = Runtime.turn
+    threads: list[threading.Thread] = []
+
+    def struck(runtime: Any, worker: Any, settled: Any, *args: Any) -> Any:
+        if settled is not None and not threads:
+            threads.append(threading.current_thread())
+            clock.jump(1)
+            assert isinstance(settled.exception(PATIENCE), JobTimeoutError)
+        return turn(runtime, worker, settled, *args)
+
+    monkeypatch.setattr(Runtime, "turn", struck)
+    with Scheduler(1, clock=clock) as s:
+        job = s.options(timeout=1).submit(int)
+        assert isinstance(job.exception(PATIENCE), JobTimeoutError)
+        while s.stats().lost_workers:
+            threading.Event().wait(0.001)
+        assert s.submit(int).result(PATIENCE) == 0
+        assert s.stats().workers == 1
         s.check()
 
 
