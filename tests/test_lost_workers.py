@@ -1,9 +1,8 @@
 """Tasks that overrun on real threads: written off, replaced, dropped when they come home."""
 
-import asyncio
 import threading
 from collections.abc import Iterator
-from concurrent.futures import wait
+from concurrent.futures import Future, wait
 from typing import Any
 
 import pytest
@@ -231,8 +230,10 @@ def test_code_that_blocks_keeps_no_limit_from_being_kept(clock: FakeClock, where
             if where == "callback":
                 job.add_done_callback(hang)
             first.await_start()
+            pending = s.submit(int)
             clock.jump(1)
             assert entered.wait(PATIENCE)
+            assert pending.result(PATIENCE) == 0  # the successor has not waited for it either
             other = s.options(timeout=1).submit(second)
             second.await_start()
             clock.jump(1)
@@ -366,6 +367,7 @@ def test_lost_thread_does_not_help(clock: FakeClock):
     """It waits like a stranger, also if it slept in `result()` when it was written off; the pool runs the job."""
     ran_on: list[str] = []
     gate = Late()
+    parent: Future[None] = Future()
     with Scheduler(1, clock=clock) as s:
 
         def child() -> str:
@@ -373,7 +375,7 @@ def test_lost_thread_does_not_help(clock: FakeClock):
             return "child"
 
         def waits_already() -> Any:
-            return s.options(delay=5).submit(child).result()
+            return s.options(after=parent).submit(child).result()
 
         def waits_later() -> Any:
             gate()
@@ -386,7 +388,7 @@ def test_lost_thread_does_not_help(clock: FakeClock):
         assert isinstance(jobs[0].exception(PATIENCE), JobTimeoutError)
         assert not s._runtime.helpers
         s.check()
-        clock.advance(5)
+        parent.set_result(None)
         while s.stats().lost_workers:
             threading.Event().wait(0.001)
         jobs.append(s.options(timeout=1).submit(waits_later))
@@ -447,130 +449,6 @@ def test_lost_thread_submits_like_a_stranger(clock: FakeClock):
         while s.stats().lost_workers:
             threading.Event().wait(0.001)
         assert answers[0].result(PATIENCE) == 0
-
-
-# ---------------------------------------------------------------- coroutines
-
-
-def test_coroutine_is_cancelled_on_its_loop_and_no_thread_is_lost(clock: FakeClock, log: Records):
-    """The job fails at its limit, the coroutine gets its CancelledError, the worker goes on; the log says where."""
-    seen: list[str] = []
-    running = threading.Event()
-
-    async def waits_here() -> None:
-        await asyncio.Event().wait()
-
-    async def task() -> None:
-        running.set()
-        try:
-            await waits_here()
-        except asyncio.CancelledError:
-            seen.append("cancelled")
-            raise
-
-    with Scheduler(1, clock=clock) as s:
-        job = s.options(timeout=1).submit(task)
-        assert running.wait(PATIENCE)
-        while job._attached is None or job._attached.stopper is None:
-            threading.Event().wait(0.001)
-        clock.jump(1)
-        assert isinstance(job.exception(PATIENCE), JobTimeoutError)
-        assert s.submit(int).result(PATIENCE) == 0
-        assert seen == ["cancelled"]
-        [line] = log.of("WARNING")
-        assert "its coroutine on threadsched_0 is cancelled" in line
-        assert "in waits_here" in line
-        stats = s.stats()
-        assert (stats.workers, stats.lost_workers, stats.replaced_workers) == (1, 0, 0)
-        s.check()
-
-
-def test_coroutine_that_refuses_to_be_cancelled_is_out_of_the_way_all_the_same(clock: FakeClock):
-    """Its job has failed at the limit; it keeps its room until it is through, and what it returns is dropped."""
-    running, go, ended = threading.Event(), threading.Event(), threading.Event()
-
-    async def task() -> str:
-        running.set()
-        try:
-            await asyncio.Event().wait()
-        except asyncio.CancelledError:
-            pass
-        while not go.is_set():
-            await asyncio.sleep(0.001)
-        ended.set()
-        return "late"
-
-    with Scheduler(2, clock=clock, limits={"one": Limit(1)}) as s:
-        job = s.options(timeout=1, limits="one").submit(task)
-        held = s.options(limits="one").submit(int)
-        assert running.wait(PATIENCE)
-        while job._attached is None or job._attached.stopper is None:
-            threading.Event().wait(0.001)
-        clock.jump(1)
-        assert isinstance(job.exception(PATIENCE), JobTimeoutError)
-        s.check()
-        assert not held.done()
-        go.set()
-        assert held.result(PATIENCE) == 0
-        assert ended.is_set()
-        assert isinstance(job.exception(0), JobTimeoutError)
-        s.check()
-
-
-def test_adopted_coroutine_overruns_alone(clock: FakeClock):
-    """Of coroutines on one loop only the one that overran is cancelled; who awaits it gets its error."""
-    running = threading.Event()
-
-    async def inner() -> None:
-        running.set()
-        await asyncio.Event().wait()
-
-    with Scheduler(1, clock=clock) as s:
-
-        async def outer() -> str:
-            job = s.options(timeout=1, retries=1, backoff=0).submit(inner)
-            with pytest.raises(JobTimeoutError):
-                await job
-            return f"after {job.attempts}"
-
-        job = s.submit(outer)
-        for _ in range(2):
-            assert running.wait(PATIENCE)
-            running.clear()
-            while not s._runtime.core.time_limits.armings.things:
-                threading.Event().wait(0.001)
-            clock.jump(1)
-        assert job.result(PATIENCE) == "after 2"
-        assert s.stats().lost_workers == 0
-        s.check()
-
-
-def test_function_that_blocks_a_loop_costs_the_thread_and_not_the_coroutine(clock: FakeClock):
-    """A function that was run inline for an awaiting coroutine overruns: the thread is lost, the coroutine goes on."""
-    gate = Late()
-    with Scheduler(1, clock=clock) as s:
-
-        async def outer() -> str:
-            job = s.options(timeout=1).submit(gate)
-            other = s.options(delay=100).submit(int)
-            with pytest.raises(JobTimeoutError):
-                await job
-            return f"went on {await other}"
-
-        job = s.submit(outer)
-        gate.await_start()
-        clock.jump(1)
-        assert s.submit(int).result(PATIENCE) == 0
-        assert s.stats().lost_workers == 1
-        s.check()
-        gate.open()
-        while s._runtime.core.time_limits.away:
-            threading.Event().wait(0.001)
-        clock.jump(100)
-        assert job.result(PATIENCE) == "went on 0"
-        while s.stats().lost_workers:
-            threading.Event().wait(0.001)
-        s.check()
 
 
 def test_submitter_that_runs_its_own_job_is_no_lost_worker(clock: FakeClock):

@@ -132,7 +132,7 @@ class Helping(Ending):
             RuntimeError: inside a running event loop, for a coroutine: it would have to run on that very loop.
         """
         worker = current_worker()
-        if worker is None or worker.runtime is not self or worker.job is None or worker.detached:
+        if worker is None or worker.runtime is not self or worker.job is None:
             self._refuse_between_ticks(job)
             return
         _coroutines.refuse_to_block(job)
