@@ -88,6 +88,23 @@ proof: $(DEV) ## Run the tests exhaustively where they otherwise sample
 bench: $(BENCH) ## Run the benchmarks
 	$(BIN)/python -m benchmarks $(ARGS)
 
+.PHONY: bench-all
+bench-all: $(BENCH) ## Measure everything on 3.11 and 3.13, then draw the plots and write the tables of the docs
+	@$(BIN)/python -m benchmarks.run_all $(ARGS); status=$$?; \
+	$(BIN)/python -m benchmarks.plots && $(BIN)/python -m benchmarks.report && exit $$status
+
+.PHONY: bench-check
+bench-check: $(BENCH) ## Measure the main ratios again; fail if one fell below 85 % of the baseline
+	$(BIN)/python -m benchmarks.check $(ARGS)
+
+.PHONY: bench-plots
+bench-plots: $(BENCH) ## Draw the plots of docs/performance.md from benchmarks/results
+	$(BIN)/python -m benchmarks.plots $(ARGS)
+
+.PHONY: bench-env
+bench-env: $(BENCH)
+	@echo $(BIN)/python
+
 .PHONY: docs
 docs: $(DEV) ## Check the documentation: examples run, links and names resolve
 	$(BIN)/python -m pytest tests/test_docs.py $(ARGS)

@@ -1,15 +1,15 @@
-"""Run every benchmark in turn, each in a process of its own."""
+"""Run every benchmark in turn on this interpreter, each in a process of its own, and print the tables."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
 
-QUESTIONS = ("throughput", "delayed")
+from benchmarks.run_all import QUESTIONS
 
 
 def main() -> int:
-    """Run them; what is given on the command line goes to each."""
+    """Run them; what is given on the command line (``--pairs``, ``--quick``) goes to each."""
     for question in QUESTIONS:
         print(f"== {question}", flush=True)
         done = subprocess.run([sys.executable, "-m", f"benchmarks.{question}", *sys.argv[1:]], check=False)

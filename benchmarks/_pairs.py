@@ -1,38 +1,30 @@
-"""Measuring two things in alternation, and printing what came out."""
+"""Measuring two things in alternation.
+
+What both sides get alike: one unmeasured run each to warm up, the garbage of earlier runs collected before each run and
+the collector on while it runs, no pinning to a core. The pairs take turns in who goes first, so a machine that slowly
+becomes warmer, or busier, favours nobody; and each ratio is that of one pair, measured within a second or two.
+"""
 
 from __future__ import annotations
 
-import json
-import platform
+import gc
 import resource
 import statistics
-import sys
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from benchmarks._rows import Row, Spread
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """The outcome of alternating pairs: how many times as long as ours the peer took."""
+class Sample:
+    """One run: the seconds it took, and whatever else it found, by name."""
 
-    question: str
-    peer: str
-    ratio: float
-    lowest: float
-    highest: float
-    ours: float
-    theirs: float
-    unit: str
-    switches: float | None = None
-    """Voluntary context switches of the process for each operation of ours."""
+    seconds: float
+    figures: dict[str, float] = field(default_factory=dict)
 
-    def line(self) -> str:
-        """Return it as a row of text."""
-        switches = "" if self.switches is None else f"  {self.switches:.4f} switches"
-        return (
-            f"{self.question:44} {self.ratio:6.2f} x {self.peer} ({self.lowest:.2f} to {self.highest:.2f});"
-            f" {self.ours:.3g} against {self.theirs:.3g} {self.unit}{switches}"
-        )
+
+Work = Callable[[], "float | Sample"]
 
 
 def switches() -> int:
@@ -40,45 +32,81 @@ def switches() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_nvcsw
 
 
+def run_once(work: Work, operations: int) -> Sample:
+    """Run it with a clean collector; adds the context switches an operation to its figures."""
+    gc.collect()
+    before = switches()
+    found = work()
+    switched = (switches() - before) / operations
+    sample = found if isinstance(found, Sample) else Sample(found)
+    return Sample(sample.seconds, {"switches": switched, **sample.figures})
+
+
 def compare(
+    key: str,
     question: str,
     peer: str,
-    ours: Callable[[], float],
-    theirs: Callable[[], float],
+    ours: Work,
+    theirs: Work,
     *,
     pairs: int,
     operations: int,
     scale: float = 1e6,
-    unit: str = "us an operation",
-) -> Comparison:
-    """Run ``theirs`` and ``ours`` in turn after one warm-up; each returns the seconds it took."""
-    theirs(), ours()
-    rows = []
-    for _ in range(pairs):
-        other = theirs()
-        before = switches()
-        own = ours()
-        rows.append((other / own, own, other, (switches() - before) / operations))
-    ratios = [row[0] for row in rows]
-    return Comparison(
+    unit: str = "us",
+) -> Row:
+    """Run both in alternation; each returns the seconds it took for so many operations, or a :class:`Sample`.
+
+    A figure that a side reports comes back as its median, under its name for ours, with ``_theirs`` for theirs, and
+    with ``_ratio`` for the median over the pairs of ours by theirs, where that can be said.
+    """
+    run_once(theirs, operations), run_once(ours, operations)
+    rounds = []
+    for number in range(pairs):
+        if number % 2:
+            own, other = run_once(ours, operations), run_once(theirs, operations)
+        else:
+            other, own = run_once(theirs, operations), run_once(ours, operations)
+        rounds.append((own, other))
+    return summarise(key, question, peer, rounds, operations=operations, scale=scale, unit=unit)
+
+
+def tour(works: Mapping[str, Work], rounds: Mapping[str, int], operations: int) -> dict[str, list[Sample]]:
+    """Run each of several by turns, for so many rounds each; every other round goes backwards."""
+    found: dict[str, list[Sample]] = {name: [] for name in works}
+    for number in range(max(rounds.values())):
+        names = [name for name in works if number < rounds[name]]
+        for name in reversed(names) if number % 2 else names:
+            found[name].append(run_once(works[name], operations))
+    return found
+
+
+def summarise(
+    key: str,
+    question: str,
+    peer: str,
+    rounds: Sequence[tuple[Sample, Sample]],
+    *,
+    operations: int = 1,
+    scale: float = 1e6,
+    unit: str = "us",
+) -> Row:
+    """Make a row of measured pairs, ours first; see :func:`compare`."""
+    figures = {}
+    for name in rounds[0][0].figures:
+        figures[name] = statistics.median(own.figures[name] for own, _ in rounds)
+        both = [(own.figures[name], other.figures[name]) for own, other in rounds if name in other.figures]
+        if both:
+            figures[f"{name}_theirs"] = statistics.median(second for _, second in both)
+        if both and name != "switches" and all(second for _, second in both):
+            figures[f"{name}_ratio"] = statistics.median(first / second for first, second in both)
+    return Row(
+        key,
         question,
         peer,
-        statistics.median(ratios),
-        min(ratios),
-        max(ratios),
-        statistics.median(row[1] for row in rows) / operations * scale,
-        statistics.median(row[2] for row in rows) / operations * scale,
+        Spread.of(other.seconds / own.seconds for own, other in rounds),
+        statistics.median(own.seconds for own, _ in rounds) / operations * scale,
+        statistics.median(other.seconds for _, other in rounds) / operations * scale,
         unit,
-        statistics.median(row[3] for row in rows),
+        len(rounds),
+        figures,
     )
-
-
-def show(rows: list[Comparison], *, as_json: bool) -> None:
-    """Print the rows as JSON or as a table."""
-    if as_json:
-        print(json.dumps({"python": platform.python_version(), "rows": [asdict(row) for row in rows]}, indent=1))
-        return
-    print(f"CPython {platform.python_version()}; a ratio above 1 means that threadsched is faster")
-    for row in rows:
-        print(row.line())
-    sys.stdout.flush()

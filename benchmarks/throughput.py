@@ -1,95 +1,108 @@
-"""How many no-op jobs a second, against ``ThreadPoolExecutor`` of the same width: one submitter, sixteen, ``map``,
-one round trip at a time."""
+"""How many no-op jobs a second, against pools of the same width, with one submitting thread and with sixteen; and what
+that costs in context switches."""
 
 from __future__ import annotations
 
-import argparse
 import threading
-from collections.abc import Callable
-from concurrent.futures import Executor, ThreadPoolExecutor
+from functools import partial
 from time import perf_counter
 
-from benchmarks._pairs import Comparison, compare, show
-from threadsched import Scheduler
+from benchmarks._command import Settings, run
+from benchmarks._pairs import compare
+from benchmarks._pools import OTHERS, OURS, POOL, STANDARD, WORKERS, noop, submissions
+from benchmarks._rows import Row
 
-WORKERS = 4
-PEER = f"ThreadPoolExecutor({WORKERS})"
-
-
-def noop() -> None:
-    """Do nothing."""
+CROWD = 16
 
 
-def submissions(make: Callable[[int], Executor], jobs: int, submitters: int) -> float:
-    """Submit ``jobs`` no-ops from so many threads, each of which then takes its results; return the seconds."""
-    with make(WORKERS) as executor:
-        executor.submit(noop).result()
-
-        def submit() -> None:
-            futures = [executor.submit(noop) for _ in range(jobs // submitters)]
-            for future in futures:
-                future.result()
-
-        if submitters == 1:
-            start = perf_counter()
-            submit()
-            return perf_counter() - start
-        threads = [threading.Thread(target=submit) for _ in range(submitters)]
-        start = perf_counter()
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        return perf_counter() - start
-
-
-def round_trips(make: Callable[[int], Executor], jobs: int) -> float:
-    """Submit one and wait for it, again and again; return the seconds."""
-    with make(WORKERS) as executor:
-        executor.submit(noop).result()
-        start = perf_counter()
-        for _ in range(jobs):
-            executor.submit(noop).result()
-        return perf_counter() - start
-
-
-def mapped(make: Callable[[int], Executor], jobs: int) -> float:
-    """Map a cheap function over so many numbers; return the seconds."""
-    with make(WORKERS) as executor:
-        executor.submit(noop).result()
-        start = perf_counter()
-        for _ in executor.map(abs, range(jobs)):
-            pass
-        return perf_counter() - start
-
-
-def run(pairs: int, jobs: int) -> list[Comparison]:
-    """Ask all the questions."""
-
-    def pair(work: Callable[..., float], *args: int) -> tuple[Callable[[], float], Callable[[], float]]:
-        return (lambda: work(Scheduler, *args)), (lambda: work(ThreadPoolExecutor, *args))
-
-    questions = (
-        (f"{jobs:,} no-ops, one submitter", pair(submissions, jobs, 1), jobs),
-        (f"{jobs:,} no-ops, sixteen submitters", pair(submissions, jobs, 16), jobs),
-        (f"map over {jobs:,} cheap calls", pair(mapped, jobs), jobs),
-        ("round trip of one no-op", pair(round_trips, jobs // 20), jobs // 20),
-    )
+def target_rows(settings: Settings) -> list[Row]:
+    """Against ``ThreadPoolExecutor``."""
+    jobs = settings.size(100_000)
     return [
-        compare(question, PEER, ours, theirs, pairs=pairs, operations=operations)
-        for question, (ours, theirs), operations in questions
+        compare(
+            key,
+            f"{jobs:,} no-ops, {words}",
+            POOL,
+            partial(submissions, OURS, jobs, submitters),
+            partial(submissions, STANDARD, jobs, submitters),
+            pairs=settings.pairs,
+            operations=jobs,
+        )
+        for key, words, submitters in (("one", "one submitter", 1), ("sixteen", "sixteen submitters", CROWD))
     ]
 
 
-def main() -> None:
-    """Run alone."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--pairs", type=int, default=9)
-    parser.add_argument("--jobs", type=int, default=100_000)
-    parser.add_argument("--json", action="store_true")
-    given = parser.parse_args()
-    show(run(given.pairs, given.jobs), as_json=given.json)
+def other_rows(settings: Settings) -> list[Row]:
+    """Against the other peers, with fewer jobs, for they take long."""
+    jobs = settings.size(10_000)
+    rows = []
+    for name, maker in OTHERS.items():
+        for key, words, submitters in (("one", "one submitter", 1), ("sixteen", "sixteen submitters", CROWD)):
+            rows.append(
+                compare(
+                    f"{key} {name.partition('(')[0]}",
+                    f"{jobs:,} no-ops, {words}",
+                    name,
+                    partial(submissions, OURS, jobs, submitters),
+                    partial(submissions, maker, jobs, submitters),
+                    pairs=settings.few(),
+                    operations=jobs,
+                )
+            )
+    return rows
+
+
+def calendar_row(settings: Settings) -> Row:
+    """Against APScheduler, which runs a job without a trigger at once."""
+    jobs = settings.size(1_000)
+
+    def theirs() -> float:
+        from apscheduler.executors.pool import ThreadPoolExecutor as Threads
+        from apscheduler.schedulers.background import BackgroundScheduler
+
+        ended = threading.Semaphore(0)
+        scheduler = BackgroundScheduler(
+            executors={"default": Threads(WORKERS)}, job_defaults={"misfire_grace_time": None}
+        )
+        scheduler.start()
+        try:
+            scheduler.add_job(ended.release)
+            ended.acquire()
+            start = perf_counter()
+            for _ in range(jobs):
+                scheduler.add_job(ended.release)
+            for _ in range(jobs):
+                ended.acquire()
+            return perf_counter() - start
+        finally:
+            scheduler.shutdown()
+
+    def ours() -> float:
+        ended = threading.Semaphore(0)
+        with OURS(WORKERS) as scheduler:
+            scheduler.submit(noop).result()
+            start = perf_counter()
+            for _ in range(jobs):
+                scheduler.submit(ended.release)
+            for _ in range(jobs):
+                ended.acquire()
+            return perf_counter() - start
+
+    return compare(
+        "one APScheduler",
+        f"{jobs:,} calls that release a semaphore, one submitter",
+        f"APScheduler, {WORKERS} threads",
+        ours,
+        theirs,
+        pairs=settings.few(),
+        operations=jobs,
+    )
+
+
+def answer(settings: Settings) -> list[Row]:
+    """Measure all."""
+    return [*target_rows(settings), *other_rows(settings), calendar_row(settings)]
 
 
 if __name__ == "__main__":
-    main()
+    run("throughput", __doc__, answer)

@@ -8,7 +8,7 @@ import pytest
 
 from tests.core_driver import Driver, failure_of, make_job, nothing
 from threadsched import DuplicateJobError, FifoPolicy, InvariantError, Job, JobStatus, OldestDuePolicy, PriorityPolicy
-from threadsched._core import DRAINS, SWEEP_SLACK
+from threadsched._core import DRAINS, SWEEP_EVERY, SWEEP_SLACK
 from threadsched._job import DELAYED, READY
 from threadsched._policy import Ranking
 
@@ -434,7 +434,7 @@ def test_a_hundred_thousand_cancels_leave_no_entries(queue: str, delay: float):
         if job not in chosen:
             assert core.cancel(job, "nothing", 0.0) is not None
     heap = core.delayed if delay else core.ready
-    assert len(heap) <= 2 * len(kept) + SWEEP_SLACK + 1
+    assert len(heap) <= 2 * len(kept) + SWEEP_SLACK + SWEEP_EVERY
     assert sweeps <= 2 * math.log2(total)  # each sweep halves: constant time for each cancel
     driver.check()
     driver.promote(10)
@@ -442,12 +442,12 @@ def test_a_hundred_thousand_cancels_leave_no_entries(queue: str, delay: float):
 
 
 def test_few_dead_entries_are_left_alone():
-    """Below the slack a sweep is not worth its call; one more dead entry makes it."""
+    """Below the slack a sweep is not worth its call, nor is a look at every cancel; the next look makes it."""
     driver = Driver()
-    jobs = [driver.submit() for _ in range(SWEEP_SLACK + 1)]
+    jobs = [driver.submit() for _ in range(SWEEP_SLACK + SWEEP_EVERY)]
     for job in jobs[:-1]:
         driver.cancel(job)
-    assert len(driver.core.ready) == SWEEP_SLACK + 1
+    assert len(driver.core.ready) == SWEEP_SLACK + SWEEP_EVERY
     driver.cancel(jobs[-1])
     assert len(driver.core.ready) == 0
 
@@ -455,11 +455,11 @@ def test_few_dead_entries_are_left_alone():
 def test_no_sweep_while_a_submission_is_between_heap_and_map():
     """A sweep would take the entry of a job that is about to be accepted, so it waits."""
     driver = Driver()
-    jobs = [driver.submit() for _ in range(SWEEP_SLACK + 1)]
+    jobs = [driver.submit() for _ in range(SWEEP_SLACK + SWEEP_EVERY)]
     driver.core.entering = jobs[0]
     for job in jobs:
         driver.cancel(job)
-    assert len(driver.core.ready) == SWEEP_SLACK + 1
+    assert len(driver.core.ready) == SWEEP_SLACK + SWEEP_EVERY
     driver.core.entering = None
     driver.core.sweep()
     assert len(driver.core.ready) == 0
@@ -1043,7 +1043,7 @@ def test_waiting_jobs_do_not_count_as_entries():
     driver = Driver()
     for _ in range(2 * SWEEP_SLACK):
         driver.submit(rules=(Gate(admitting=False),))
-    for job in [driver.submit() for _ in range(SWEEP_SLACK + 1)]:
+    for job in [driver.submit() for _ in range(SWEEP_SLACK + SWEEP_EVERY)]:
         driver.cancel(job)
     assert len(driver.core.ready) == 0
 

@@ -199,6 +199,7 @@ STRIKES: dict[str, Callable[[Scene], object]] = {
 def test_core_survives_a_strike(queue: str, operation: str, strike: str, monkeypatch: pytest.MonkeyPatch):
     """Wherever the strike falls inside the operation, all jobs come to one end and the structures agree."""
     monkeypatch.setattr(core_module, "SWEEP_SLACK", SLACK)
+    monkeypatch.setattr(core_module, "SWEEP_EVERY", 1)
     wrong: dict[str, str] = {}
     at = 0
     while True:

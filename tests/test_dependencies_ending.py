@@ -15,6 +15,7 @@ from tests.support import run_script
 from threadsched import DependencyError, InvariantError, Job, JobStatus, Scheduler
 from threadsched._core import Core
 from threadsched._dependencies import Dependents, Parents
+from threadsched._runtime import Runtime
 from threadsched.testing import StepScheduler
 
 PENDING, RUNNING, DONE, FAILED, CANCELLED = JobStatus
@@ -176,7 +177,7 @@ def test_workers_finish_an_interrupted_give_up():
     field.close()
 
 
-def test_workers_sleep_while_a_kept_job_waits():
+def test_workers_sleep_while_a_kept_job_waits(monkeypatch: pytest.MonkeyPatch):
     """Under "due", with a job kept back for a running parent, idle workers sleep and do not look again and again."""
     field = Field("threaded-lazy", workers=3)
     gate, started = threading.Event(), threading.Event()
@@ -184,18 +185,17 @@ def test_workers_sleep_while_a_kept_job_waits():
     assert started.wait(PATIENCE)
     job = field.scheduler.options(after=parent).submit(lambda: 7)
     field.scheduler.shutdown(wait=False, drain="due")
-    runtime = field.scheduler._runtime
     passes: list[int] = []
     spinning = threading.Event()
-    real = runtime.give_up_rest
+    real = Runtime.give_up_rest
 
-    def counted() -> None:
+    def counted(runtime: Runtime) -> None:
         passes.append(1)
         if len(passes) > 20:
             spinning.set()
-        real()
+        real(runtime)
 
-    runtime.give_up_rest = counted  # type: ignore[method-assign]
+    monkeypatch.setattr(Runtime, "give_up_rest", counted)
     assert not spinning.wait(0.05)
     gate.set()
     assert job.result(5) == 7

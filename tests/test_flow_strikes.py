@@ -19,6 +19,7 @@ queues = pytest.mark.parametrize("queue", ["lazy", "indexed"])
 def struck_files(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(strikes, "FILES", {*strikes.FILES, _gate.__file__, _reorder.__file__})
     monkeypatch.setattr(_core, "SWEEP_SLACK", SLACK)
+    monkeypatch.setattr(_core, "SWEEP_EVERY", 1)
 
 
 def shuffle(scene: Scene) -> None:

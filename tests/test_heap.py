@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.core_driver import make_job
-from threadsched._heap import STRUCTURES, IndexedQueue, LazyQueue
+from threadsched._heap import NO_RANK, STRUCTURES, IndexedQueue, LazyQueue
 from threadsched._policy import BeforeRaisedError, Ranking
 
 both = pytest.mark.parametrize("structure", list(STRUCTURES.values()), ids=list(STRUCTURES))
@@ -65,6 +65,7 @@ OPERATIONS = st.lists(
         st.tuples(st.just("push"), st.integers(-5, 5)),
         st.tuples(st.just("push"), st.integers(-5, 5)),
         st.tuples(st.just("pop"), st.just(0)),
+        st.tuples(st.just("return"), st.just(0)),
         st.tuples(st.just("discard"), st.integers(0, 1000)),
         st.tuples(st.just("keep"), st.integers(1, 3)),
         st.tuples(st.just("rebuild"), st.just(0)),
@@ -74,11 +75,12 @@ OPERATIONS = st.lists(
 
 
 @both
-@pytest.mark.parametrize("ranked", [False, True], ids=["plain", "compared"])
+@pytest.mark.parametrize("kind", ["plain", "levelled", "compared"])
 @given(operations=OPERATIONS)
-def test_behaves_like_a_sorted_list(structure: type[LazyQueue], ranked: bool, operations: list[tuple[str, int]]):
+def test_behaves_like_a_sorted_list(structure: type[LazyQueue], kind: str, operations: list[tuple[str, int]]):
     """Any run of pushes, pops, discards, filters and rebuilds gives what a sorted list gives."""
-    queue = structure(comparing() if ranked else None)
+    ranked = kind == "compared"
+    queue = structure(comparing() if ranked else None, levelled=kind == "levelled")
     model: list[tuple[Any, int]] = []  # the living entries, sorted
     alive: dict[int, tuple[Any, int]] = {}
     seq = 0
@@ -97,6 +99,10 @@ def test_behaves_like_a_sorted_list(structure: type[LazyQueue], ranked: bool, op
                 assert not queue.indexed, "an indexed queue holds no dead entry"
             else:
                 assert not model
+        elif operation == "return":
+            popped = queue.pop()
+            if popped is not None:
+                queue.push(popped)
         elif operation == "discard" and alive:
             chosen = sorted(alive)[number % len(alive)]
             queue.discard(alive.pop(chosen))
@@ -146,11 +152,43 @@ def test_entries_in_order_take_the_lane():
     assert drain(queue) == [(0, 5), (1, 0), (1, 1), (2, 3), (3, 2), (5, 4), (5, 6)]
 
 
-@pytest.mark.parametrize("part", ["lane", "heap"])
-def test_order_audit_sees_either_part(part: str):
-    """The audit of the order looks at the lane and at the heap."""
-    queue = LazyQueue()
-    for seq, rank in enumerate([5, 6, 7, 3, 2, 1]):
+def test_equals_take_the_level():
+    """One and the same rank is kept as bare numbers; another one, and one that comes late, go elsewhere."""
+    queue = LazyQueue(levelled=True)
+    for seq, rank in [(1, 5), (3, 5), (2, 5), (4, 7), (5, 5), (6, 1)]:
+        queue.push((rank, seq))
+    assert list(queue.level) == [1, 3, 5]
+    assert queue.open_rank == 5
+    assert list(queue.lane) == [(5, 2), (7, 4)]
+    assert queue.heap == [(1, 6)]
+    assert queue.first() == (1, 6)
+    assert drain(queue) == [(1, 6), (5, 1), (5, 2), (5, 3), (5, 5), (7, 4)]
+    queue.push((7, 7))
+    assert list(queue.level) == [7]  # an empty level takes any rank
+    assert queue.first() == (7, 7)
+
+
+def test_level_is_shut_while_somebody_is_inside():
+    """During a rebuild, and while it is shut, nobody appends to the level past the guard."""
+    queue = LazyQueue(levelled=True)
+    queue.push((5, 1))
+    queue.shut()
+    assert queue.open_rank is NO_RANK
+    queue.push((5, 2))
+    assert list(queue.level) == [1]
+    queue.open()
+    assert queue.open_rank == 5
+    seen: list[object] = []
+    queue.rebuild(lambda: (seen.append(queue.open_rank), [(5, 3)])[1])
+    assert seen == [NO_RANK]
+    assert drain(queue) == [(5, 3)]
+
+
+@pytest.mark.parametrize("part", ["level", "lane", "heap"])
+def test_order_audit_sees_each_part(part: str):
+    """The audit of the order looks at the level, the lane and the heap."""
+    queue = LazyQueue(levelled=True)
+    for seq, rank in enumerate([4, 4, 5, 6, 7, 3, 2, 1]):
         queue.push((rank, seq))
     assert queue.in_order()
     getattr(queue, part).reverse()

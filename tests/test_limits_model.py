@@ -341,7 +341,6 @@ def test_rate_holds_among_threads(restless: None):
 def test_workers_that_die_take_no_room_with_them(restless: None, monkeypatch: pytest.MonkeyPatch):
     """Workers struck at random outside of tasks: all jobs end, and every place is free again."""
     pool = Scheduler(4, limits={"a": Limit(concurrency=2), "b": Limit(concurrency=1)})
-    runtime = pool._runtime
     whole = Core.claim
     strikes = iter(range(10_000))
 

@@ -1,7 +1,6 @@
 """Limits by rate: exact starts in virtual time."""
 
 import itertools
-from typing import Any
 
 import pytest
 

@@ -337,18 +337,19 @@ def test_delayed_and_backoff_count(queue: Any):
 
 
 def test_times_count_from_the_acceptance(monkeypatch: pytest.MonkeyPatch):
-    """What was blocked starts its delay and its deadline when it is accepted."""
+    """What was blocked starts its delay, its deadline and its expiry when it is accepted."""
     asleep = Asleep(monkeypatch)
     clock = FakeClock()
     with make("block", clock=clock) as s:
         s.pause()
         queued = s.submit(int)
-        call = Call(s.options(delay=5, deadline=7).submit, int)
+        call = Call(s.options(delay=5, deadline=7, expires=9).submit, int)
         asleep.await_one()
         clock.jump(100)
         queued.cancel()
         job = call.outcome()
         assert (job.submitted_at, job.run_at, job.deadline) == (100, 105, 107)
+        assert job.explain()[-1].until == 109
         job.cancel()
 
 

@@ -130,3 +130,30 @@ def test_options_are_refused_before_a_submission(make: Any):
         scheduler.options(timout=1)
     with pytest.raises(ValueError, match="delay"):
         scheduler.options(delay=-1)
+
+
+@pytest.mark.parametrize("make", [lambda: Scheduler(1), StepScheduler], ids=["Scheduler", "StepScheduler"])
+def test_equal_options_give_the_same_submitter(make: Any):
+    """Plain options that were given before are not checked again; a value of another type is."""
+    s = make()
+    first = s.options(priority=1, retries=2)
+    assert s.options(priority=1, retries=2) is first
+    assert s.options(priority=1.0, retries=2) is not first
+    assert s.options(priority=1, retries=3) is not first
+    with pytest.raises(TypeError, match="priority"):
+        s.options(priority=True, retries=2)
+    with pytest.raises(TypeError, match="priority"):
+        s.options(priority=True, retries=2)
+    assert type(s.options(priority=1).submit(int).priority) is int
+    assert type(s.options(priority=1.0).submit(int).priority) is float
+    named = s.options(id="a")
+    assert s.options(id="a") is not named
+    s.shutdown()
+
+
+def test_submitters_remembered_are_few():
+    """Options that are different each time do not pile up."""
+    s = StepScheduler()
+    for number in range(10_000):
+        assert s.options(priority=number).submit(int).priority == number
+    assert len(s._submitters._made) <= s._submitters.MOST

@@ -10,6 +10,7 @@ import pytest
 from tests.gates import PATIENCE, Gate, occupied
 from tests.producers import Call, asleep_waiting, hasty_switches, together
 from threadsched import JobStatus, PriorityPolicy, Scheduler, SchedulerClosedError
+from threadsched._runtime import Runtime
 from threadsched.testing import FakeClock, StepScheduler
 
 both = pytest.mark.parametrize("queue", ["lazy", "indexed"])
@@ -199,7 +200,7 @@ def test_cancel_and_claim_during_a_pause():
         assert (b.result(0), c.result(PATIENCE)) == (7, 0)
 
 
-def test_resume_wakes_as_many_as_are_needed():
+def test_resume_wakes_as_many_as_are_needed(monkeypatch: pytest.MonkeyPatch):
     """Of eight sleepers, resume wakes two for two jobs, and both run at once."""
     with Scheduler(8) as s:
         s.start()
@@ -207,16 +208,15 @@ def test_resume_wakes_as_many_as_are_needed():
         gates = [Gate(), Gate()]
         for gate in gates:
             s.submit(gate)
-        runtime = s._runtime
         woken: list[int] = []
-        wake = runtime._wake_locked
-        runtime._wake_locked = lambda: (woken.append(1), wake())  # type: ignore[method-assign,assignment,func-returns-value]
-        s.resume()
+        wake = Runtime._wake_locked
+        with monkeypatch.context() as patch:
+            patch.setattr(Runtime, "_wake_locked", lambda runtime: (woken.append(1), wake(runtime)))
+            s.resume()
         count = len(woken)
         for gate in gates:
             gate.await_start()
             gate.open()
-        del runtime._wake_locked
         assert count <= 2
 
 

@@ -478,3 +478,16 @@ def test_refused_submission_leaves_no_limit():
             s.options(timeout=1, expires=1, **options).submit(int)
     assert not limits_of(s).live
     s.check()
+
+
+def test_attempt_that_an_interrupt_broke_off_fails_at_its_limit():
+    """A stepped job left RUNNING by a Ctrl-C in our own code is ended by its timeout, and nothing is left behind."""
+    s = StepScheduler()
+    job = s.options(timeout=3).submit(int)
+    s._runtime.core.promote(0.0)
+    assert s._runtime.core.claim(0.0, s._slots[0]) is job
+    clock_of(s).advance(3)
+    s.tick()
+    assert isinstance(job.exception(0), JobTimeoutError)
+    assert s.shutdown()
+    s.check()

@@ -1,4 +1,4 @@
-"""Submitting many plain jobs at once: one hold of the lock for a batch, and one wake-up for each worker there is work for.
+"""Submitting many plain jobs at once: one hold of the lock for a batch, a wake-up for each worker there is work for.
 
 What ``map`` uses where every input is there and nothing speaks against it: no bound on the pending jobs, no option that
 has to be asked about job by job. Each job is accepted by itself, in order, exactly as by ``Runtime.submit``; a batch

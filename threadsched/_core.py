@@ -35,7 +35,11 @@ from threadsched._time_limits import TimeLimits
 # Dead entries are swept when they outnumber the live ones by this many: below it a sweep is not worth its call.
 SWEEP_SLACK = 64
 
-DONE = JobStatus.DONE
+# ... and looked for at every so many-th cancel only: the look is a tenth of what a cancel costs. A power of two.
+SWEEP_EVERY = 16
+
+# A member of an enum is found more slowly than a global.
+DONE, FAILED, CANCELLED = JobStatus.DONE, JobStatus.FAILED, JobStatus.CANCELLED
 
 # How far a shutdown goes, mildest first; a later call may only sharpen it.
 DRAINS = ("all", "due", "none")
@@ -138,6 +142,7 @@ class Core:
         "gate",
         "halted",
         "history",
+        "indexed",
         "keepers",
         "latest",
         "left_behind",
@@ -162,6 +167,7 @@ class Core:
 
     def __init__(self, ranking: Ranking, queue: str = "lazy", history: int = 1000, *, stepped: bool = False) -> None:
         self.queue_type = STRUCTURES[queue]
+        self.indexed = self.queue_type.indexed
         self.stepped = stepped  # a due newcomer waits for the next promotion
         self.history = history
         self.ranking = ranking
@@ -179,7 +185,7 @@ class Core:
     def reset(self) -> None:
         """Forget every job; the rules stay."""
         self.delayed: LazyQueue = self.queue_type()  # Queue of (run_at, seq)
-        self.ready: LazyQueue = self.queue_type(self.ranking)  # Queue of (key, seq)
+        self.ready: LazyQueue = self.queue_type(self.ranking, levelled=True)  # Queue of (key, seq)
         self.pending: dict[int, Job[Any]] = {}  # seq -> job, in order of acceptance
         self.running: dict[int, Job[Any]] = {}
         self.waiting: dict[int, Job[Any]] = {}  # those of the pending that a rule holds back
@@ -237,11 +243,20 @@ class Core:
         if job._attached is not None and not self._admitted(job):
             return False
         if job._place is READY and not self.stepped:
-            push = self.ready.push
-            push((job._key, seq))
+            ready, key = self.ready, job._key
+            level = ready.level
+            # The same as the push, for an equal of those that are there, without a call.
+            if key is ready.open_rank and level and level[-1] < seq:
+                level.append(seq)
+            else:
+                ready.push((key, seq))
             return False
         job._place = DELAYED
-        self.delayed.push((job._run_at, seq))
+        delayed, run_at = self.delayed, job._run_at
+        delayed.push((run_at, seq))
+        lane = delayed.lane
+        if lane and lane[0][0] < run_at and not delayed.untidy:
+            return False  # the usual answer, without a call
         return self._heads_delayed(seq)
 
     def withdraw(self, job: Job[Any], outer: Job[Any] | None) -> None:
@@ -555,7 +570,7 @@ class Core:
             self.failed += 1
             if self.gate is not None:
                 self.gate.freed(self.pending)
-            self._remember(job, JobStatus.FAILED, error)
+            self._remember(job, FAILED, error)
             self._tell_rules(job, now)
         except BaseException:
             self._not_settled(job)
@@ -588,7 +603,7 @@ class Core:
                 return False
             job._cancel(name, now)
             self.cancelled += 1
-            self._remember(job, JobStatus.CANCELLED, None)
+            self._remember(job, CANCELLED, None)
             self._tell_rules(job, now)
         except BaseException:
             self._not_settled(job)
@@ -616,11 +631,12 @@ class Core:
             if attached is not None:
                 attached.error = None
                 self._tell_rules(job, now)
-            self._remember(job, JobStatus.CANCELLED, None)
+            self._remember(job, CANCELLED, None)
         except BaseException:
             self._not_settled(job)
             raise
-        self.sweep()
+        if not self.cancelled & (SWEEP_EVERY - 1):
+            self.sweep()
         return spoils
 
     def _left_queue(self, job: Job[Any]) -> None:
@@ -628,9 +644,9 @@ class Core:
         if job._place is WAITING:
             self.waiting.pop(job._seq, None)
         elif job._place is DELAYED:
-            if not self.delayed.discard((job._run_at, job._seq)):
+            if not self.indexed or not self.delayed.discard((job._run_at, job._seq)):
                 self.dead_delayed += 1
-        else:
+        elif self.indexed:
             self.ready.discard((job._key, job._seq))
 
     def sweep(self) -> None:
@@ -685,6 +701,9 @@ class Core:
 
     def next_due(self) -> float | None:
         """Return when the earliest delayed job or armed thing is due or the keepers' alarm rings, or None."""
+        delayed = self.delayed
+        if not (delayed.lane or delayed.heap or self.alarms.things or delayed.untidy):
+            return self.alarm
         due = self._next_delayed()
         if self.alarms.things and not self.halted and not self.closed:
             armed = self.alarms.due()
@@ -723,6 +742,7 @@ class Core:
             self.gate.wake_all()  # the producers in the line are refused
         for series in list(self.series.values()):
             series.closed(self)  # what is armed is dropped, under every mode
+        self.time_limits.ring()  # who watches nothing leaves now
 
     def pause(self, paused: bool) -> None:
         """Start nothing, or start again; a closed scheduler cannot be paused."""
@@ -750,7 +770,7 @@ class Core:
         missing = [job for job in jobs if job._seq not in keys or (bases and not _based_on(job, bases[job._seq]))]
         if missing:
             return missing
-        ready = self.queue_type(ranking)
+        ready = self.queue_type(ranking, levelled=True)
         ready.rebuild(lambda: [(keys[job._seq], job._seq) for job in jobs if job._place is READY])
         ready.shut()  # until the jobs have the keys that it knows them by
         # No call from this look to the last store: a submission from a handler came before, and is seen, or comes

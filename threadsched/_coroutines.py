@@ -19,7 +19,7 @@ import sys
 import weakref
 from collections.abc import Callable, Coroutine
 from contextvars import Context, ContextVar
-from types import TracebackType
+from types import CoroutineType, GeneratorType, TracebackType
 from typing import TYPE_CHECKING, Any
 
 from threadsched import _log
@@ -182,7 +182,26 @@ def _make_stopper(
         except RuntimeError:  # closed: the attempt is over
             pass
 
+    stop.task = task  # type: ignore[attr-defined]  # for frames_of
     return stop
+
+
+def frames_of(stopper: Any) -> list[tuple[str, int, str]]:
+    """Return where the coroutine behind a stopper waits, as (file, line, function); none if it does not. Any thread."""
+    frames: list[tuple[str, int, str]] = []
+    task = getattr(stopper, "task", None)
+    one: Any = None if task is None else task.get_coro()
+    while True:
+        if type(one) is CoroutineType and not one.cr_running:
+            frame, after = one.cr_frame, one.cr_await
+        elif type(one) is GeneratorType and not one.gi_running:
+            frame, after = one.gi_frame, one.gi_yieldfrom
+        else:
+            return frames  # the end of the chain; or it is at work, and its thread's stack says where
+        if frame is None:
+            return frames
+        frames.append((frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name))
+        one = after
 
 
 def _run_until_done(worker: Worker, loop: asyncio.AbstractEventLoop, task: asyncio.Task[Any]) -> None:

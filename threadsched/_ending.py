@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import CancelledError
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, cast
 
 from threadsched import _dependencies, _locks, _log, _numbers, _outcome
 from threadsched._arming import Ring
-from threadsched._errors import IllegalMoveError
+from threadsched._errors import IllegalMoveError, JobTimeoutError
 from threadsched._job import CANCELLED, DELAYED, Failure, Job
 from threadsched._locks import holds
 from threadsched._policy import Ranking
@@ -70,7 +71,14 @@ class Ending(Waiting):
         failure = Failure(job, error)
         now = self.read_clock()
         spoils = (job._fn, job._args, job._kwargs, job._context)
-        won = self._settle(job, lambda: self.core.fail(job, failure, text, now), right)
+
+        def move() -> bool:
+            won = self.core.fail(job, failure, text, now)
+            if won and right is not None and isinstance(error, JobTimeoutError):
+                job._attach().stop = True  # for those who look from outside of the task
+            return won
+
+        won = self._settle(job, move, right)
         del spoils
         if not won:
             failure.seen = True
@@ -152,7 +160,7 @@ class Ending(Waiting):
                 return False
             if not self._may_move_locked(right):
                 return False
-            attached.trail.append(f"attempt {job._attempts}: {text}")
+            attached.trail = (*attached.trail, f"attempt {job._attempts}: {text}")
             attached.error = error
             if core.retry(job, run_at, key, now):
                 self._new_head_locked()
@@ -161,18 +169,26 @@ class Ending(Waiting):
 
     def cancel(self, job: Job[Any]) -> bool:
         """Cancel a pending job; True only for the call that did it. Of a running one, forbid further attempts."""
-        name, now = job.name, self.read_clock()
+        fn = job._fn
+        name = fn.__qualname__ if type(fn) is FunctionType else job.name
+        core = self.core
+        try:
+            now = self.now()
+        except Exception as error:  # the user's clock
+            now = self.clock_raised(error)
         try:
             with self.lock:
                 # The spoils go when this frame ends: their last references, when the lock is free.
-                spoils = self.core.cancel(job, name, now)
+                spoils = core.cancel(job, name, now)
                 if spoils is None:
                     if job._state == "RUNNING":
                         job._attach().no_retry = True
                     return False
-                self._cancelled_locked(job)
-                self._gave_up_locked()
-            if self.core.outbox:
+                if job._attached is not None:
+                    self._cancelled_locked(job)
+                if core.closed or core.keepers or core.released or self.idle_waiters:
+                    self._gave_up_locked()
+            if core.outbox:
                 self.drain_outbox()
         except BaseException:
             self._hand_on([job])

@@ -20,6 +20,7 @@ from threadsched._heap import Entry
 from threadsched._job import READY, WAITING, Job
 from threadsched._locks import holds, make_token, on_main_thread, sleep_on
 from threadsched._options import Options
+from threadsched._time_limits import UnwatchedError
 from threadsched._worker import Worker
 
 if TYPE_CHECKING:
@@ -183,11 +184,16 @@ def run_here(runtime: Runtime, gate: Gate, job: Job[Any], options: Options) -> N
     slot.name, slot.ident, slot.thread = thread.name, threading.get_ident(), thread
     now = runtime.read_clock()
     try:
-        with runtime.lock:
-            if core.closed or runtime.broken is not None:
-                runtime._refuse()
-            started = claim_newcomer(core, job, options.id, now, slot)
-            runtime._settled_locked()
+        while True:
+            try:
+                with runtime.lock:
+                    if core.closed or runtime.broken is not None:
+                        runtime._refuse()
+                    started = claim_newcomer(core, job, options.id, now, slot)
+                    runtime._settled_locked()
+                break
+            except UnwatchedError:
+                runtime.watch_limits()
         if not started:
             raise full(runtime, gate, "and only a job that could start at once runs on its submitter's thread")
         error = _outcome.run_attempt(runtime, slot, job)

@@ -5,9 +5,11 @@ the job map is *dead*, and whoever pops it throws it away. So no entry keeps a u
 
 - :class:`LazyQueue` is a ``heapq`` list with a *lane* beside it. An entry that comes in order, not before the last one
   of the lane, is appended to the lane in O(1) and popped from it in O(1); any other goes through the heap in O(log n).
-  Queues are mostly fed in order (equal priorities, one and the same delay), and with 100,000 entries a ``heappop``
-  costs more than all the rest of a claim. Removing is free: the entry stays, dead, until it is popped or until
-  :meth:`keep` filters the queue.
+  Queues are mostly fed in order (one and the same delay, a policy by time), and with 100,000 entries a ``heappop``
+  costs more than all the rest of a claim. The *level* is a lane of equals, for the queue of the ready jobs: entries
+  with one and the same object for a rank (the default priority) are kept as bare numbers, which spares each job a
+  tuple, its comparison and a call. Removing is free: the entry stays, dead, until it is popped or until :meth:`keep`
+  filters the queue.
 - :class:`IndexedQueue` is a ``sortedcontainers.SortedList``: removal at once in O(log n), both ends reachable,
   iteration in order; push costs several times the heap's.
 
@@ -38,26 +40,32 @@ Entry: TypeAlias = tuple[Any, int]
 
 _seq_of = itemgetter(1)
 
+NO_RANK = object()  # is nobody's rank
+
 
 class LazyQueue:
     """A lane and a heap with lazy deletion. Truth of ``lane or heap``: there is an entry, dead or alive."""
 
     indexed = False
 
-    def __init__(self, ranking: Ranking | None = None) -> None:
+    def __init__(self, ranking: Ranking | None = None, *, levelled: bool = False) -> None:
         self.lane: deque[Entry] = deque()  # (rank, seq) in ascending order
         self.heap: Any = []  # Heap of (rank, seq)
+        self.level: deque[int] = deque()  # seqs in ascending order, of entries whose rank is level_rank
+        self.level_rank: Any = NO_RANK
+        self.open_rank: object = NO_RANK  # the same where anybody may append to the level, now
         self.untidy = False  # to be rebuilt before anybody looks
         self.broken = False  # ... and not to be touched before, for an exception left it half changed
         self._inbox: list[Entry] = []
         self._ranking = ranking
+        self._levelled = levelled and not self.indexed and not (ranking is not None and ranking.comparing)
         guarded = self.indexed or (ranking is not None and ranking.comparing)
         self.resting_push: Callable[[Entry], None] = self._guarded_push if guarded else self._insert
         self.push: Callable[[Entry], None] = self.resting_push
         self.pop: Callable[[], Entry | None] = self._guarded_pop if guarded else self._take
 
     def __len__(self) -> int:
-        return len(self.lane) + len(self.heap)
+        return len(self.level) + len(self.lane) + len(self.heap)
 
     @property
     def busy(self) -> bool:
@@ -66,21 +74,24 @@ class LazyQueue:
 
     def first(self) -> Entry | None:
         """Return the smallest entry, dead or alive, or None."""
-        lane, heap = self.lane, self.heap
-        if lane and (not heap or lane[0] < heap[0]):
-            return lane[0]
-        return heap[0] if heap else None
+        lane, heap, level = self.lane, self.heap, self.level
+        first: Entry | None = heap[0] if heap else None
+        if lane and (first is None or lane[0] < first):
+            first = lane[0]
+        if level and (first is None or (self.level_rank, level[0]) < first):
+            first = (self.level_rank, level[0])
+        return first
 
     def entries(self) -> list[Entry]:
         """Return all entries in no particular order."""
-        return [*self.lane, *self.heap]
+        rank = self.level_rank
+        return [*[(rank, seq) for seq in self.level], *self.lane, *self.heap]
 
     def in_order(self) -> bool:
         """Audit the order of what is held."""
-        lane, heap = list(self.lane), self.heap
-        return not any(b < a for a, b in itertools.pairwise(lane)) and not any(
-            heap[child] < heap[(child - 1) // 2] for child in range(1, len(heap))
-        )
+        heap, parts = self.heap, [list[Any](self.lane), list[Any](self.level)]
+        ascending = not any(b < a for part in parts for a, b in itertools.pairwise(part))
+        return ascending and not any(heap[child] < heap[(child - 1) // 2] for child in range(1, len(heap)))
 
     def discard(self, entry: Entry) -> bool:
         """Take out the entry of a job that left the map; False if it stays, dead, as it always does here."""
@@ -97,6 +108,7 @@ class LazyQueue:
         """Replace all by what ``make_entries()`` reads from the job map. O(n log n)."""
         while True:
             self.push = self._divert
+            self.open_rank = NO_RANK
             try:
                 self.untidy = True
                 self._inbox.clear()
@@ -110,6 +122,17 @@ class LazyQueue:
     # ---------------------------------------------------------------- the structure itself
 
     def _insert(self, entry: Entry) -> None:
+        if self._levelled:
+            rank, seq = entry
+            level = self.level
+            if not level:
+                self.level_rank = self.open_rank = rank
+                level.append(seq)
+                return
+            if rank is self.level_rank and level[-1] < seq:
+                self.open_rank = rank
+                level.append(seq)
+                return
         lane = self.lane
         if not lane or lane[-1] < entry:
             lane.append(entry)
@@ -117,7 +140,15 @@ class LazyQueue:
             heappush(self.heap, entry)
 
     def _take(self) -> Entry | None:
-        lane, heap = self.lane, self.heap
+        lane, heap, level = self.lane, self.heap, self.level
+        if level:
+            # The number leaves the level before a tuple is made of it: making one may run a finalizer.
+            if not lane and not heap:
+                return self.level_rank, level.popleft()
+            rank: Any = self.level_rank
+            first = lane[0] if lane and (not heap or lane[0] < heap[0]) else heap[0]
+            if rank < first[0] or (rank == first[0] and level[0] < first[1]):
+                return rank, level.popleft()
         if lane and (not heap or lane[0] < heap[0]):
             return lane.popleft()
         return heappop(heap) if heap else None
@@ -130,11 +161,17 @@ class LazyQueue:
             part.clear()  # in place: a push further down this stack may hold it
             part.extend(kept)
         heapify(self.heap)
+        level = self.level
+        equals = list(filter(alive.__contains__, level))
+        dropped += len(level) - len(equals)
+        level.clear()
+        level.extend(equals)
         return dropped
 
     def _fill(self, entries: Iterable[Entry]) -> None:
         self.lane.clear()
         self.heap.clear()
+        self.level.clear()
         self.lane.extend(sorted(entries))
 
     # ---------------------------------------------------------------- the guard
@@ -146,6 +183,7 @@ class LazyQueue:
         """
         self.untidy = True
         self.push = self._divert
+        self.open_rank = NO_RANK
 
     def open(self) -> None:
         """Take in what came meanwhile."""
@@ -172,6 +210,7 @@ class LazyQueue:
     def _guarded(self, change: Callable[..., Any], *args: object) -> Any:
         """Make a change that can be broken into, and take in what was pushed by whoever broke in."""
         self.push = self._divert
+        self.open_rank = NO_RANK
         try:
             answer = change(*args)
             while self._inbox:
@@ -196,7 +235,7 @@ class IndexedQueue(LazyQueue):
 
     indexed = True
 
-    def __init__(self, ranking: Ranking | None = None) -> None:
+    def __init__(self, ranking: Ranking | None = None, *, levelled: bool = False) -> None:
         super().__init__(ranking)
         self.heap = SortedList()
 

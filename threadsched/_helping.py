@@ -178,8 +178,10 @@ class Helping(Ending):
     # ---------------------------------------------------------------- who waits for whom
 
     def note_wait(self, waiter: Job[Any], job: Job[Any]) -> None:
-        """Remember that one job waits for another."""
+        """Remember that one job waits for another; not of a written-off attempt, whose job has moved on."""
         with self.lock:
+            if self.is_overrun_here(waiter):
+                return
             self.awaits.setdefault(waiter._seq, []).append(job)
 
     def forget_wait(self, waiter: Job[Any], job: Job[Any]) -> None:

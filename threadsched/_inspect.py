@@ -16,7 +16,7 @@ from threadsched._errors import InvariantError
 from threadsched._job import DELAYED, Job
 from threadsched._limit import LimitInfo
 from threadsched._records import JobInfo, JobStatus, Reason, Stats
-from threadsched._time_limits import Attempt
+from threadsched._time_limits import Attempt, limit_of
 from threadsched._worker import Worker
 
 if TYPE_CHECKING:
@@ -207,11 +207,8 @@ def check(runtime: Runtime) -> None:
             problem = "a worker stands on two lists of sleepers"
         elif not {id(token) for token in tokens} <= ours:
             problem = "a worker that has left is on a list of sleepers"
-        elif not runtime.stepped and len(runtime.core.running) > len(runtime.workers) + sum(
-            not isinstance(job._place, Worker) or job._place.number < 0  # claimed, or run by its submitter
-            for job in runtime.core.running.values()
-        ) + sum(worker.depth + worker.adopted for worker in runtime.workers.values()) + sum(
-            1 + worker.depth + worker.adopted for worker in runtime.written_off.values()
+        elif not runtime.stepped and sum(map(_needs_worker, runtime.core.running.values())) > sum(
+            1 + worker.depth + worker.adopted for worker in (*runtime.workers.values(), *runtime.written_off.values())
         ):
             problem = "more jobs run than there are workers"
         elif not set(runtime.awaits) <= set(runtime.core.running):
@@ -220,6 +217,13 @@ def check(runtime: Runtime) -> None:
             problem = "who stands in for the watch is not asleep"
     if problem:
         raise InvariantError(problem)
+
+
+def _needs_worker(job: Job[Any]) -> bool:
+    """Whether a running job takes a worker: not if claimed, run by its submitter, or written off and yet to settle."""
+    limit = limit_of(job)
+    over = limit is not None and limit.attempt is not None and limit.attempt.over
+    return isinstance(job._place, Worker) and job._place.number >= 0 and not over
 
 
 def _check_pool(runtime: Runtime) -> None:

@@ -84,38 +84,27 @@ def task_name(fn: object) -> str:
 class Attached:
     """What hangs on the few jobs that somebody waits for, watches, or asks to stop."""
 
-    __slots__ = (
-        "callbacks",
-        "condition",
-        "error",
-        "no_retry",
-        "rules",
-        "sleeper",
-        "stop",
-        "stopper",
-        "tokens",
-        "trail",
-    )
+    # Most of these have none of most: defaults of the class, which only those who need another value set.
+    condition: JobCondition | None = None
+    no_retry = False
+    """Somebody cancelled it while it ran: it goes on, and is not started again."""
+    stop = False
+    """``request_cancel`` was called."""
+    stopper: Callable[[], None] | None = None
+    """Asks the running attempt to stop beyond the token: cancels a coroutine. From any thread, lock not held."""
+    sleeper: Any = None
+    """The token on which the task itself sleeps in ``sleep()``."""
+    rules: tuple[Any, ...] = ()
+    """What may hold the job back and is told of its moves: see ``_core.Rule``."""
+    trail: tuple[str, ...] = ()
+    """Earlier attempts' failures, in words."""
+    error: BaseException | None = None
+    """The latest failure while the job waits for its retry."""
 
     def __init__(self) -> None:
         self.tokens: list[Any] = []
         """Threads asleep in ``result()``: one token each, released when the job ends."""
         self.callbacks: list[Callable[[Any], object]] = []
-        self.condition: JobCondition | None = None
-        self.no_retry = False
-        """Somebody cancelled it while it ran: it goes on, and is not started again."""
-        self.stop = False
-        """``request_cancel`` was called."""
-        self.stopper: Callable[[], None] | None = None
-        """Asks the running attempt to stop beyond the token: cancels a coroutine. From any thread, lock not held."""
-        self.sleeper: Any = None
-        """The token on which the task itself sleeps in ``sleep()``."""
-        self.rules: tuple[Any, ...] = ()
-        """What may hold the job back and is told of its moves: see ``_core.Rule``."""
-        self.trail: list[str] = []
-        """Earlier attempts' failures, in words."""
-        self.error: BaseException | None = None
-        """The latest failure while the job waits for its retry."""
 
 
 class Failure:

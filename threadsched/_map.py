@@ -121,10 +121,10 @@ class Results(Iterator[T], Generic[T]):
             size = BATCH if self._window is None else min(BATCH, self._window - len(self._jobs))
             if size < 2:
                 return
-            batch: list[tuple[Any, ...]] = []
+            batch: list[tuple[Any, ...]] = []  # item by item: what was read before an error of the input counts
             try:
                 for item in islice(self._inputs, size):
-                    batch.append(item)  # noqa: PERF402 -- what was read before an error of the input counts
+                    batch.append(item)
             except Exception as error:
                 self._fault = error
             if len(batch) < size:

@@ -131,40 +131,40 @@ class Options:
         self.name = None if name is None else _numbers.text("name", name)
         self.delay = 0.0 if delay is _UNSET else _numbers.seconds("delay", delay)
         self.priority = _numbers.real("priority", priority)
-        self.context = _numbers.flag("context", context)
+        self.context = context is True or _numbers.flag("context", context)
         self.timeout = None if timeout is None else _numbers.seconds("timeout", timeout, zero=False)
-        self.expires = _checked_when("expires", expires)
-        self.deadline = _checked_when("deadline", deadline)
+        self.expires = None if expires is None else _checked_when("expires", expires)
+        self.deadline = None if deadline is None else _checked_when("deadline", deadline)
         self.submit_timeout = None if submit_timeout is None else _numbers.seconds("submit_timeout", submit_timeout)
         self.retry = _checked_retry(retries, backoff, retry)
         self.after: tuple[Future[Any], ...] = ()
-        self.after_any_outcome = _numbers.flag("after_any_outcome", after_any_outcome)
+        self.after_any_outcome = after_any_outcome is not False and _numbers.flag(
+            "after_any_outcome", after_any_outcome
+        )
         # What times a job otherwise than by a delay: an object with ``attach(runtime, job)``, asked at submission.
         self.timing: Any = None
         if at is not None:
             if delay is not _UNSET:
                 raise TypeError("at cannot be given together with delay: both say when")
             self.timing = At(_numbers.moment("at", at))
-        self.limits = _checked_names(limits)
+        self.limits = () if limits is None else _checked_names(limits)
         # What a job keeps: if nothing in here outlasts the submission, the defaults, so that a million jobs with a
         # delay of their own do not keep a million of these.
         plain = self.id is None and self.name is None and self.retry is None and self.timing is None
         plain = plain and not self.limits
         self.lasting: Options = DEFAULTS if plain and DEFAULTS is not None else self
-        parents = _checked_parents(after)
+        parents = () if after is None else _checked_parents(after)
         if parents:
             if self.lasting is self:
                 self.lasting = copy.copy(self)  # a job must not keep its parents, nor must its record
                 self.lasting.lasting = self.lasting
             self.after = parents
         # One test a submission for all that few jobs have: parents, limits, a timing, or times of their own.
-        times = (self.timing, self.timeout, self.expires, self.deadline)
-        self.special = bool(parents or self.limits or any(one is not None for one in times))
+        own_times = at is not None or timeout is not None or expires is not None or deadline is not None
+        self.special = own_times or bool(parents or self.limits)
 
 
-def _checked_when(name: str, value: object) -> When | None:
-    if value is None:
-        return None
+def _checked_when(name: str, value: object) -> When:
     if isinstance(value, datetime):
         return When(_numbers.moment(name, value), wall=True)
     return When(_numbers.seconds(name, value), wall=False)
@@ -172,8 +172,6 @@ def _checked_when(name: str, value: object) -> When | None:
 
 def _checked_names(limits: object) -> tuple[str, ...]:
     """Return the names of limits in order, each once: jobs that name the same ones share a line."""
-    if limits is None:
-        return ()
     if isinstance(limits, str):
         return (_numbers.text("limits", limits),)
     if isinstance(limits, (bytes, bytearray)) or not isinstance(limits, Iterable):
@@ -182,6 +180,8 @@ def _checked_names(limits: object) -> tuple[str, ...]:
 
 
 def _checked_retry(retries: object, backoff: object, retry: object) -> Retry | None:
+    if retries is _UNSET and backoff is _UNSET and retry is None:
+        return None
     if retry is not None:
         if retries is not _UNSET or backoff is not _UNSET:
             raise TypeError("retry cannot be given together with retries or backoff: a Retry says both")
@@ -195,8 +195,6 @@ def _checked_retry(retries: object, backoff: object, retry: object) -> Retry | N
 
 def _checked_parents(after: object) -> tuple[Future[Any], ...]:
     """Return the parents, each once; only their identity counts, so no method of theirs is called."""
-    if after is None:
-        return ()
     if isinstance(after, Future):
         return (after,)
     if isinstance(after, str | bytes) or not isinstance(after, Iterable):
@@ -211,13 +209,14 @@ def _checked_parents(after: object) -> tuple[Future[Any], ...]:
 
 def make_options(given: dict[str, object]) -> Options:
     """Check keyword options; an unknown one is a TypeError that names it and what was probably meant."""
-    known = JobOptions.__annotations__
-    for name in given:
-        if name not in known:
-            close = difflib.get_close_matches(name, ScheduleOptions.__annotations__, 1)
-            hint = f"; did you mean {close[0]!r}?" if close else ""
-            raise TypeError(f"unknown job option {name!r}{hint}")
+    if not KNOWN.issuperset(given):
+        name = next(name for name in given if name not in KNOWN)
+        close = difflib.get_close_matches(name, ScheduleOptions.__annotations__, 1)
+        hint = f"; did you mean {close[0]!r}?" if close else ""
+        raise TypeError(f"unknown job option {name!r}{hint}")
     return Options(**given)
 
+
+KNOWN = frozenset(JobOptions.__annotations__)
 
 DEFAULTS = Options()

@@ -52,7 +52,7 @@ class Pool(Awaiting):
         with self.lock:
             alive, before = len(self.launched), self.lost
             self.lost = 0 if failure is None else self.width - alive
-            self.manned = failure is None and (alive >= self.width or self.core.closed)
+            self.manned = failure is None and alive >= self.width
         if failure is not None:
             self._cannot_start(failure, alive, told=self.lost == before)
 

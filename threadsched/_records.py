@@ -85,7 +85,8 @@ class Reason:
     """One answer to "why is this job not running?"."""
 
     kind: str
-    """``delayed``, ``queued``, ``paused``, ``parent``, ``limit``, ``retry``, ``running`` or ``ended``."""
+    """``delayed``, ``queued``, ``paused``, ``parent``, ``limit``, ``retry``, ``running`` or ``ended``; last, for a time
+    limit that may still come, ``expires`` or ``timeout``."""
     detail: str
     """The same in words."""
     until: float | None = None
@@ -102,7 +103,7 @@ class ShutdownReport:
     pending: int
     """Jobs that have not started and may still, because the wait was not for all of them."""
     running: tuple[JobInfo, ...]
-    """Jobs that still run, with the stack of each thread."""
+    """Jobs that still run, with the stack of each thread; and those that timed out while their task still runs."""
 
     def __bool__(self) -> bool:
         return not self.pending and not self.running

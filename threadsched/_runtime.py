@@ -191,7 +191,8 @@ class Runtime(Watching):
                         _locks.release_all(self.turn_waiters)
                     return job
                 if settled is not None:
-                    self._tell_idle_locked()
+                    if core.released or self.idle_waiters:
+                        self._tell_idle_locked()
                     if core.keepers:
                         self._mind_keepers_locked(resting=True)
                     worker.order = AGAIN
@@ -205,7 +206,8 @@ class Runtime(Watching):
     def _rest_locked(self, worker: Worker, now: float) -> None:
         """Nothing to claim: decide whether to leave, help, watch or sleep, and register for that."""
         core = self.core
-        self._tell_idle_locked()
+        if core.released or self.idle_waiters:
+            self._tell_idle_locked()
         if core.keepers:
             self._mind_keepers_locked(resting=True)
         if core.closed:
@@ -228,7 +230,12 @@ class Runtime(Watching):
             place = self.idle
         place.append(token)
         # Look again: what a finalizer on this thread did since the first look found nobody to wake.
-        if (len(core.ready) and not core.halted) or core.next_due() != due or (core.closed and not core.pending):
+        ready = core.ready
+        if (
+            ((ready.level or ready.lane or ready.heap) and not core.halted)
+            or core.next_due() != due
+            or (core.closed and not core.pending)
+        ):
             try:
                 place.remove(token)
             except ValueError:

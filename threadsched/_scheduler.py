@@ -11,6 +11,7 @@ import concurrent.futures
 import os
 import weakref
 from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping
+from datetime import timedelta
 from types import TracebackType
 from typing import Any, Literal, NoReturn, ParamSpec, TypeVar, Unpack, overload
 
@@ -107,6 +108,7 @@ class Scheduler(concurrent.futures.Executor):
             exit_timeout=_numbers.seconds("exit_timeout", exit_timeout),
         )
         self._runtime.core.gate = gate
+        self._submitters = Submitters(self._runtime)
         if isinstance(clock, VirtualClock):
             clock.attach(self._runtime)
         _exit.watch_over(self._runtime)
@@ -232,8 +234,15 @@ class Scheduler(concurrent.futures.Executor):
         - ``retries``: extra starts allowed after a failure, an int of at least 0, the default.
         - ``backoff``: the pause before the first retry in seconds (0.01 by default), doubled for each further one.
         - ``retry``: a :class:`Retry`, which says more; not together with ``retries`` or ``backoff``.
-        - ``deadline``: seconds after the submission, or a ``timedelta``; orders under :class:`DeadlinePolicy` and does
-          nothing else.
+        - ``timeout``: how long an attempt may run, in seconds above 0 or as a ``timedelta``. Then it fails with
+          :class:`JobTimeoutError`, or is retried, and its cancel token is set. A coroutine is cancelled. A function
+          cannot be stopped: its thread lives on until it returns, what it brings then is dropped, and another thread
+          takes its place in the pool; at most as many threads are lost so at a time as there are workers. No limit for
+          a job taken by ``claim()``.
+        - ``expires``: seconds after the submission, a ``timedelta``, or an aware ``datetime``; a job that has not
+          started by then ends CANCELLED with :class:`JobExpiredError`. A ``datetime`` is turned into a reading of the
+          scheduler's clock at the submission.
+        - ``deadline``: likewise; orders under :class:`DeadlinePolicy` and does nothing else.
         - ``submit_timeout``: real seconds that the submission may wait for a place in a full queue; None, the default,
           means as long as it takes, 0 not to wait. Without effect where it would not wait at all.
         - ``limits``: a name, or names, of the scheduler's limits; the job starts when all of them have room, and keeps
@@ -265,9 +274,10 @@ class Scheduler(concurrent.futures.Executor):
             ValueError: a number out of range, an unknown word, or a ``datetime`` without a time zone.
             UnknownLimitError: ``limits`` names one that the scheduler does not have. It is a ValueError.
 
-        Cost: a few microseconds; keep the result for jobs that are alike.
+        Cost: a few microseconds; about one for numbers, strings and names that were given before. The result may be
+            kept for jobs that are alike, and may be the very object of an earlier call.
         """
-        return make_submitter(self._runtime, dict(options))
+        return self._submitters.get(options)
 
     # ---------------------------------------------------------------- work out
 
@@ -462,7 +472,7 @@ class Submitter(concurrent.futures.Executor):
     it as a context manager, do nothing. It does not keep the scheduler alive.
     """
 
-    def __init__(self, runtime: Runtime, options: Options, plan: Plan, given: tuple[str, ...]) -> None:
+    def __init__(self, runtime: Runtime, options: Options, plan: Plan, given: Iterable[str]) -> None:
         if options.limits:
             runtime.limits.check_names(options.limits)
         self._runtime = runtime
@@ -526,11 +536,37 @@ class Submitter(concurrent.futures.Executor):
         """Do nothing: shut the scheduler down instead."""
 
 
-def make_submitter(runtime: Runtime, given: dict[str, object]) -> Submitter:
-    """Check options, those of jobs and those of schedules apart."""
-    recurring = {name: given.pop(name) for name in list(given) if name in RECURRING}
-    plan = Plan(**recurring) if recurring else DEFAULT_PLAN
-    return Submitter(runtime, make_options(given), plan, (*given, *recurring))
+class Submitters:
+    """Makes the submitters of one scheduler, and remembers those for plain options: few differ, many are asked for."""
+
+    # Types whose equal values mean the same option, as long as the type is the same: True and 1 do not.
+    PLAIN = frozenset({int, float, str, bool, timedelta, type(None)})
+    MOST = 256
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._made: dict[tuple[object, ...], Submitter] = {}
+
+    def get(self, options: Mapping[str, Any]) -> Submitter:
+        """Return a submitter with these options, checked."""
+        kinds = tuple(map(type, options.values()))
+        if "id" in options or not self.PLAIN.issuperset(kinds):
+            return self._make(dict(options))
+        key = (kinds, *options.items())
+        submitter = self._made.get(key)
+        if submitter is None:
+            submitter = self._make(dict(options))
+            if len(self._made) >= self.MOST:
+                self._made.clear()
+            self._made[key] = submitter
+        return submitter
+
+    def _make(self, given: dict[str, object]) -> Submitter:
+        """Check options, those of jobs and those of schedules apart."""
+        if RECURRING.isdisjoint(given):
+            return Submitter(self._runtime, make_options(given), DEFAULT_PLAN, given)
+        recurring = {name: given.pop(name) for name in list(given) if name in RECURRING}
+        return Submitter(self._runtime, make_options(given), Plan(**recurring), (*given, *recurring))
 
 
 def _default_workers() -> int:

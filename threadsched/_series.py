@@ -387,11 +387,8 @@ class Series(Armable):
         if task is None:
             return True
         options = copy.copy(self.options)
-        options.timing, options.context, options.special = (
-            run,
-            False,
-            True,
-        )  # the context is the schedule's, and the run's to copy
+        # The context is the schedule's, and the run's to copy.
+        options.timing, options.special, options.context = run, True, False
         try:
             fn, args, kwargs = task
             runtime.submit(fn, args, kwargs, options, None)

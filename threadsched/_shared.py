@@ -256,16 +256,18 @@ class Shared:
     def _pass_on_locked(self, moved: int) -> None:
         """Before running a job: wake who is needed for the rest, and hand the watch on."""
         core = self.core
-        ready = len(core.ready)
-        for _ in range(min(max(moved, 1), ready)):
-            self._wake_locked()
+        ready, delayed = core.ready, core.delayed
+        if ready.level or ready.lane or ready.heap:
+            for _ in range(min(max(moved, 1), len(ready))):
+                self._wake_locked()
         if core.keepers:
             self._mind_keepers_locked()
-        unwatched = not self.watch and (self.idle or (self.helpers and self.stand_in is None))
-        # What a rule let go may be due before the alarm that is set.
-        if (len(core.delayed) or core.alarms.things) and (core.released or unwatched):
-            core.released = False
-            self._new_head_locked()
+        if delayed.lane or delayed.heap or core.alarms.things:
+            unwatched = not self.watch and (self.idle or (self.helpers and self.stand_in is None))
+            # What a rule let go may be due before the alarm that is set.
+            if core.released or unwatched:
+                core.released = False
+                self._new_head_locked()
 
     def _settled_locked(self) -> None:
         """A job ended: tell who waits for the last one, and wake a worker for what that let go."""

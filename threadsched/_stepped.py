@@ -23,7 +23,7 @@ from threadsched._policy import OrderingPolicy, PriorityPolicy, Ranking
 from threadsched._records import JobStatus, ShutdownReport, Stats
 from threadsched._runtime import Runtime
 from threadsched._schedule import Schedule
-from threadsched._scheduler import Submitter, checked_clock, checked_id, checked_word, make_submitter
+from threadsched._scheduler import Submitter, Submitters, checked_clock, checked_id, checked_word
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -84,6 +84,7 @@ class StepScheduler(concurrent.futures.Executor):
             stepped=True,
         )
         self._runtime.core.gate = make_gate(max_pending, on_full, queue, stepped=True)
+        self._submitters = Submitters(self._runtime)
         self._runtime.ticker = threading.get_ident()
         self._runtime.face = weakref.ref(self)
         self._slots = [_worker.Worker(self._runtime, number) for number in range(width)]
@@ -100,7 +101,7 @@ class StepScheduler(concurrent.futures.Executor):
 
     def options(self, **options: Unpack[ScheduleOptions]) -> Submitter:
         """Return an executor with these job options; as ``Scheduler.options``."""
-        return make_submitter(self._runtime, dict(options))
+        return self._submitters.get(options)
 
     def every(self, seconds: Seconds, fn: Callable[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> Schedule:
         """Run a task every ``seconds``; as ``Scheduler.every``. A run enters in the tick at which it is due."""

@@ -43,13 +43,14 @@ class UnwatchedError(Exception):
 class Attempt:
     """One start of a job with a timeout, and the right to settle the job for it."""
 
-    __slots__ = ("at", "fate", "home", "job", "kept", "limit", "over", "rules", "stopper", "worker")
+    __slots__ = ("at", "fate", "home", "job", "kept", "limit", "over", "rules", "spent", "stopper", "worker")
 
     def __init__(self, limit: TimeLimit, job: Job[Any], worker: Any, at: float) -> None:
         self.limit = limit
         self.job = job
         self.worker = worker  # whose thread is in the task
         self.at = at  # when it has run too long
+        self.spent = False  # the job has moved on
         self.over = False  # written off: what the thread brings is dropped
         self.home = False  # the thread has come back from a written-off attempt
         self.kept: Any = None  # its room in the limits, while it is away
@@ -59,7 +60,7 @@ class Attempt:
 
     def may_settle(self) -> bool:
         """Whether the thread of this attempt may settle the job."""
-        return not self.over
+        return not self.over and not self.spent
 
     def late(self, job: Job[Any], now: float) -> bool:
         """Whether this is an attempt of the job, and brings its outcome too late."""
@@ -145,7 +146,9 @@ class TimeLimit(Armable):
     def ended(self, job: Job[Any], now: float) -> None:
         """Watch no longer what has ended; forget a job that will not start again."""
         self.limits.disarm(self)
-        self.attempt = None
+        if self.attempt is not None:
+            self.attempt.spent = True
+            self.attempt = None
         if job._seq not in self.limits.core.pending:
             self.limits.forget(self)
 
@@ -254,6 +257,9 @@ class TimeLimits:
                 continue
             if job.done() or (job._state == "RUNNING" and job._place is None):
                 self.forget(limit)
+                continue
+            if job._state == "RUNNING" and limit.attempt is None:
+                limit.started(job, job._started_at or 0.0)  # an interrupt struck just before
                 continue
             at = limit.wanted_at(job)
             if at is None:

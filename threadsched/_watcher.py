@@ -38,7 +38,7 @@ from collections.abc import Callable
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from threadsched import _inspect, _locks, _log
+from threadsched import _coroutines, _inspect, _locks, _log, _outcome
 from threadsched._locks import make_token, sleep_on
 from threadsched._pool import Pool
 from threadsched._time_limits import Attempt, TimeLimit, WrittenOff
@@ -133,7 +133,7 @@ class Watching(Pool):
         core, limits = self.core, self.core.time_limits
         overruns: list[Attempt] = []
         spoils: list[Any] = []
-        job = limit = attempt = None  # the names that are dropped below
+        job = limit = written_off = attempt = None  # some names are dropped below
         with self.lock:
             for _ in range(BATCH):
                 limit = limits.first(now)
@@ -143,18 +143,26 @@ class Watching(Pool):
                 if job is not None and core.pending.get(limit.seq) is job and job._attempts == 0:
                     spoils.append(core.cancel(job, limit.name, now, limit.expired()))
                     self._cancelled_locked(job)
-                elif job is not None and (attempt := self._write_off_locked(limit, job)) is not None:
-                    overruns.append(attempt)
+                elif self.stepped and job is not None and core.running.get(limit.seq) is job and limit.attempt:
+                    attempt = limit.attempt
+                    break
+                elif job is not None and (written_off := self._write_off_locked(limit, job)) is not None:
+                    overruns.append(written_off)
                 limits.disarm(limit)
-            del job, limit, attempt
+            del job, limit, written_off
             if spoils:
                 self._gave_up_locked()
             # Before the lock is free, so that the scheduler never looks quiescent in between.
             keys = [object() for _ in range(bool(spoils) + 2 * len(overruns))]
-            self.tellers.update(dict.fromkeys(keys))
-        done = bool(keys)
+            if not self.stepped:
+                self.tellers.update(dict.fromkeys(keys))
+        done = bool(keys or attempt)
         if spoils:
             self._tell(keys.pop(), self._drop, spoils)
+        if attempt is not None:
+            # An interrupt in our own code broke it off, for a tick does not come back before its tasks are through. It
+            # is armed until it has failed, should this be broken off as well.
+            _outcome.attempt_came_late(self, attempt)
         while overruns:
             self._tell_overrun([overruns.pop()], keys.pop(), keys.pop())
         return done
@@ -242,17 +250,16 @@ class Watching(Pool):
         """Have a teller, which is counted under ``key``, do what may run foreign code."""
         if not self.stepped:
             try:
-                thread = _locks.start_thread(self._run_teller, (key, tell, args), f"{self.name} (telling)")
+                _locks.start_thread(self._run_teller, (key, tell, args), f"{self.name} (telling)")
+                return
             except Exception:  # no thread to be had: then here
                 pass
-            else:
-                with self.lock:
-                    if key in self.tellers:
-                        self.tellers[key] = thread
-                return
         self._run_teller(key, tell, args)
 
     def _run_teller(self, key: object, tell: Callable[..., None], args: tuple[Any, ...]) -> None:
+        with self.lock:
+            if key in self.tellers:
+                self.tellers[key] = threading.current_thread()
         try:
             tell(*args)
         finally:
@@ -271,6 +278,7 @@ class Watching(Pool):
             threads = [thread for thread in self.tellers.values() if thread is not None]
             if threading.current_thread() in threads:
                 return True
+            threads = [thread for thread in threads if thread is not self.watcher]
             self.told_waiters.append(token)
             told = not self.tellers and self._forget(token, self.told_waiters)
         if not told and not self._wait_on(token, self.told_waiters, timeout):
@@ -285,7 +293,8 @@ class Watching(Pool):
         The attempt is in a box, so that a teller has the last reference to it and to its job.
         """
         attempt = box[0]
-        frames = _inspect.frames_of(attempt.worker)  # now: the task may react to what comes next
+        # Now: the task may react to what comes next.
+        frames = _coroutines.frames_of(attempt.stopper) or _inspect.frames_of(attempt.worker)
         if attempt.stopper is not None:
             attempt.stopper()
         what = f"job {attempt.limit.told} has run for its timeout of {attempt.limit.timeout:g} s: {attempt.fate}"
@@ -304,14 +313,13 @@ class Watching(Pool):
     def _settle_overrun(self, box: list[Attempt], logged: Any) -> None:
         attempt = box.pop()
         self._replace()
-        if not self.stepped:
-            sleep_on(logged, LOG_PATIENCE)
+        sleep_on(logged, LOG_PATIENCE)
         self.attempt_failed(attempt.job, attempt.limit.timed_out(), WrittenOff(self.core, attempt))
         self._replace()  # the job may be back in the queue of a scheduler that had nothing more to do
 
     def _replace(self) -> None:
         """Start the successors that are missing."""
-        if self.stepped or self.manned:
+        if self.manned:
             return
         try:
             self.man(replacing=True)
