@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.core_driver import Driver, failure_of, make_job
-from threadsched import FifoPolicy, InvariantError, Job, JobStatus
+from threadsched import FifoPolicy, InvariantError, Job, JobStatus, _core
 from threadsched._core import SWEEP_SLACK, Core
 from threadsched._gate import Gate
 from threadsched._heap import LazyQueue
@@ -319,8 +319,11 @@ def test_audit_hands_itself_to_the_schedules():
 @pytest.mark.parametrize("delay", [0, 5])
 @pytest.mark.parametrize("living", [0, 1, 10, 100])
 @pytest.mark.parametrize("more", [1, 2])
-def test_sweep_comes_when_the_dead_outnumber_the_living_by_the_slack(living: int, more: int, delay: float):
+def test_sweep_comes_when_the_dead_outnumber_the_living_by_the_slack(
+    monkeypatch: pytest.MonkeyPatch, living: int, more: int, delay: float
+):
     """One cancel that brings the dead beyond the living and the slack together, and they are gone; none earlier."""
+    monkeypatch.setattr(_core, "SWEEP_EVERY", 1)  # else only every so many-th cancel looks
     driver = Driver()
     queue = driver.core.delayed if delay else driver.core.ready
     alive = [driver.submit(delay=delay) for _ in range(living)]

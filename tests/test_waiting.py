@@ -14,6 +14,7 @@ import pytest
 from threadsched import Job, Scheduler, _waiting, current_job
 from threadsched._locks import make_token
 from threadsched._worker import Worker
+from threadsched._worker import Worker
 from threadsched.testing import FakeClock, StepScheduler
 
 PATIENCE = 5.0
@@ -197,11 +198,14 @@ def test_scheduler_is_quiet_until_something_is_due():
     runtime = scheduler._runtime
     scheduler.options(delay=5).submit(int)
     with runtime.lock:
+        assert runtime._quiescent_locked(5.0)  # nobody is there who could take it
+        runtime.idle.append(make_token())
         assert runtime._quiescent_locked(4.9)
         assert not runtime._quiescent_locked(5.0)
-        runtime.sleepers[make_token()] = 3.0
+        runtime.sleepers[make_token()] = (3.0, Worker(runtime, 0))
         assert runtime._quiescent_locked(2.9)
         assert not runtime._quiescent_locked(3.0)
+        runtime.idle.clear()
 
 
 def test_scheduler_with_a_worker_awake_is_not_quiet():
@@ -209,16 +213,19 @@ def test_scheduler_with_a_worker_awake_is_not_quiet():
     runtime = StepScheduler()._runtime
     with runtime.lock:
         runtime.launched.update((0, 1, 2))
-        for count, place in enumerate((runtime.idle, runtime.watch, runtime.sleepers)):
-            assert not runtime._quiescent_locked(0.0), count
-            if isinstance(place, dict):
-                place[make_token()] = 9.0
-            else:
-                place.append(make_token())
+        for place in (runtime.idle, runtime.watch):
+            assert not runtime._quiescent_locked(0.0)
+            place.append(make_token())
+        assert not runtime._quiescent_locked(0.0)
+        worker = Worker(runtime, 2)
+        runtime.sleepers[make_token()] = (9.0, worker)
+        assert not runtime._quiescent_locked(0.0)  # that one is no member of the pool
+        runtime.workers[2] = worker
         assert runtime._quiescent_locked(0.0)
         runtime.core.outbox.append((None, None))
         assert not runtime._quiescent_locked(0.0)
         runtime.launched.clear()
+        runtime.workers.clear()
         runtime.core.outbox.clear()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import faulthandler
 import logging
 import os
@@ -39,7 +40,7 @@ ALLOWANCE = 2 * 2**20
 WARM_UP = 0.2
 
 
-def impossible(stats: Stats, before: Stats, accepted: int, begun: int, workers: int) -> str:
+def impossible(stats: Stats, before: Stats, accepted: int, begun: int, workers: float) -> str:
     """Say what is impossible about counts, or return an empty string.
 
     Args:
@@ -47,7 +48,7 @@ def impossible(stats: Stats, before: Stats, accepted: int, begun: int, workers: 
         before: Those of an earlier look.
         accepted: Submissions that had returned before the look.
         begun: Submissions that had begun after it.
-        workers: How many workers the scheduler has.
+        workers: How many jobs may run at once, written-off ones aside.
     """
     ended = stats.done + stats.failed + stats.cancelled
     if stats.submitted != stats.pending + stats.running + ended:
@@ -57,7 +58,7 @@ def impossible(stats: Stats, before: Stats, accepted: int, begun: int, workers: 
     if not accepted <= stats.submitted <= begun:
         return f"at least {accepted} and at most {begun} jobs had been accepted"
     if stats.running > workers + stats.lost_workers:
-        return f"more run than there are workers, {workers}, and threads that were written off"
+        return f"more run than there are workers, {workers:g}, and threads that were written off"
     if min(stats.pending, stats.running, stats.delayed, stats.ready, stats.waiting, stats.idle) < 0:
         return "a count is negative"
     for name in ("submitted", "done", "failed", "cancelled", "retries"):
@@ -103,7 +104,10 @@ class Auditor:
         run = self._run
         accepted = run.accepted()
         stats = run.scheduler.stats()
-        wrong = impossible(stats, before, accepted, run.begun(), run.settings.workers)
+        # A job that overran runs, for the counts, until it has been settled: by then its thread may be back, and not count
+        # as lost any more.
+        workers = math.inf if run.settings.timeout else run.settings.workers
+        wrong = impossible(stats, before, accepted, run.begun(), workers)
         if wrong:
             run.broke(f"stats() says what cannot be: {wrong}; {stats}")
         self.looks += 1

@@ -4,7 +4,7 @@ from typing import Any
 
 from tests.model.naive import CANCELLED, DONE, FAILED, PENDING, READY, RUNNING, Foreign, Job, Naive
 from tests.model.recurring import Run, Schedule
-from tests.model.words import POLICIES, SCHEDULES, Operation, Recurrence, Spec
+from tests.model.words import IF_EXISTS, POLICIES, SCHEDULES, Operation, Recurrence, Spec
 
 MODES = ("all", "due", "none")
 
@@ -38,6 +38,8 @@ class Scheduler(Naive):
             job = self.submit(spec)
         except Refused as refused:
             return str(refused)
+        if job in self.jobs or job in self.running:
+            return job  # which was there before
         self.jobs.append(job)
         if spec.watched:
             job.watched = True
@@ -53,24 +55,46 @@ class Scheduler(Naive):
         job = self.new_job(spec)
         if self.closed:
             raise Refused("SchedulerClosedError")
-        if not self.is_full():
-            self.refuse_duplicate(job)
-            self.enter(job)
-            return job
-        if self.on_full == "reject":
+        full = self.is_full()
+        if full and self.on_full == "reject" and not IF_EXISTS:
             raise Refused("QueueFullError")
-        self.refuse_duplicate(job)
-        if self.on_full == "caller_runs":
+        holder = self.holder(spec)
+        if holder is not None and spec.if_exists == "return":
+            return holder
+        if holder is not None:
+            self.replace(job, holder)
+        elif full and self.on_full == "reject":
+            raise Refused("QueueFullError")
+        elif full and self.on_full == "caller_runs":
             self.run_here(job)
-            return job
+        else:
+            self.make_room_for(job)
+        return job
+
+    def make_room_for(self, job: Job) -> None:
         while self.is_full():
             if not self.drop_one_for(job):
-                return job
+                return
         if self.closed:
             raise Refused("SchedulerClosedError")
-        self.refuse_duplicate(job)
         self.enter(job)
-        return job
+
+    def holder(self, spec: Spec) -> Job | None:
+        """Return the live job with the id of a newcomer that says what to do then; refuse any other duplicate."""
+        if spec.id is None:
+            return None
+        if spec.if_exists == "raise" and self.find(spec.id) is not None:
+            raise Refused("DuplicateJobError")
+        live = [job for job in self.pending + self.running if job.id == spec.id]
+        if live and spec.if_exists == "replace" and live[0].status is RUNNING:
+            raise Refused("DuplicateJobError")
+        return live[0] if live else None
+
+    def replace(self, job: Job, holder: Job) -> None:
+        """Accept a newcomer for the pending job with its id; in a full queue it gets that one's place."""
+        self.accept(job)
+        self.end(holder, CANCELLED)
+        self.drain_outbox()
 
     def new_job(self, spec: Spec) -> Job:
         work, now = spec.work, self.now
@@ -103,11 +127,11 @@ class Scheduler(Naive):
     def is_full(self) -> bool:
         return self.max_pending is not None and len(self.pending) >= self.max_pending
 
-    def refuse_duplicate(self, job: Job) -> None:
-        if job.id is not None and self.find(job.id) is not None:
-            raise Refused("DuplicateJobError")
-
     def enter(self, job: Job) -> None:
+        self.accept(job)
+        self.drain_outbox()
+
+    def accept(self, job: Job) -> None:
         """Accept a job, and look at its parents."""
         self.numbers += 1
         job.seq = self.numbers
@@ -117,7 +141,6 @@ class Scheduler(Naive):
         if bad and not job.any_outcome:
             self.doom(job, bad[0])
         self.place(job)
-        self.drain_outbox()
 
     def place(self, job: Job) -> None:
         """Choose where a newcomer waits for its time; in the stepped scheduler for the next promotion."""

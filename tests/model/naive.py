@@ -246,6 +246,7 @@ class Naive:
         pause = self.pause_after(job, kind)
         if pause is None or job.no_retry or self.drain != "all":
             job.notes += job.attempts - 1
+            job.stop = job.stop or kind == "timeout"
             self.end(job, FAILED)
             return
         self.running.remove(job)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tests.model.words import POLICIES, Again, Operation, Recurrence, Spec, Work
+from tests.model.words import IF_EXISTS, POLICIES, Again, Operation, Recurrence, Spec, Work
 
 # Picks one of several; the first is the plainest.
 Pick = Callable[[Sequence[Any]], Any]
@@ -110,6 +110,7 @@ def some_spec(pick: Pick, theme: Theme, depth: int = 1) -> Spec:
     return Spec(
         work=some_work(pick, theme, depth),
         id=pick(("a", "b", "c")) if chance(pick, theme.ids) else None,
+        if_exists=pick(("raise", "return", "replace")) if IF_EXISTS else "raise",
         delay=(1 if chance(pick, 1) else 0) if on_wall else pick((0, 0, 0, 0.5, 1.0, 1.0, 3.5)),
         at=pick((0.5, 2.0, 4.0, 7.0)) if on_wall else None,
         after=tuple([(pick(("job", "job", "job", "foreign")), pick(INDICES)) for _ in range(parents)]),

@@ -3,13 +3,14 @@
 import contextvars
 import datetime
 import itertools
+import sys
 from concurrent.futures import Future
 from typing import Any
 
 import pytest
 
 from tests.model.words import MIDNIGHT, POLICIES, SCHEDULES, Operation, Recurrence, Spec, Work
-from threadsched import Job, RetryAfter, Schedule, Scheduler, _retry, _scheduler, _series, _stepped, current_job
+from threadsched import Job, RetryAfter, Schedule, Scheduler, _retry, _series, current_job
 from threadsched._runtime import Runtime
 from threadsched.testing import FakeClock, StepScheduler
 
@@ -68,8 +69,9 @@ class Subject:
         self.told: list[Any] = []
         with pytest.MonkeyPatch.context() as patch:
             watched = type("Watched", (Watched,), {"subject": self})
-            patch.setattr(_stepped, "Runtime", watched)
-            patch.setattr(_scheduler, "Runtime", watched)
+            for module in list(sys.modules.values()):
+                if module.__name__.startswith("threadsched.") and getattr(module, "Runtime", None) is Runtime:
+                    patch.setattr(module, "Runtime", watched)
             self.scheduler: Scheduler | StepScheduler = kind(clock=self.clock, policy=POLICIES[policy][0](), **options)
 
     def close(self) -> None:
@@ -145,8 +147,13 @@ class Subject:
             options["delay"] = spec.delay
         if spec.at is not None:
             options["at"] = MIDNIGHT + datetime.timedelta(seconds=spec.at)
+        if spec.if_exists != "raise":
+            options["if_exists"] = spec.if_exists
+        holder = None if spec.id is None else self.scheduler.get(spec.id)
         seen.set("a task" if current_job() is not None else "outside")
         job = self.scheduler.options(**spec.work.options(), **options).submit(self.task(spec.work))
+        if job is holder:
+            return job
         self.jobs.append(job)
         if spec.watched:
             job.add_done_callback(lambda job: self.told.append((job, job.status)))  # type: ignore[attr-defined]

@@ -10,8 +10,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from threadsched import AgingPolicy, DeadlinePolicy, FifoPolicy, Job, Limit, OldestDuePolicy, PriorityPolicy, Retry
+from threadsched._options import JobOptions
 
 Operation = tuple[Any, ...]
+
+# Whether the product has this option already.
+IF_EXISTS = "if_exists" in JobOptions.__annotations__
 
 # What the wall clock shows when the program begins.
 MIDNIGHT = datetime.datetime(2000, 1, 1, tzinfo=datetime.UTC)
@@ -159,6 +163,7 @@ class Spec(Brief):
 
     work: Work = Work()
     id: str | None = None
+    if_exists: str = "raise"
     delay: float = 0
     at: float | None = None
     """Seconds after ``MIDNIGHT``, on the wall clock."""
