@@ -232,7 +232,8 @@ def attempt(case: Case, at: int, exact: bool, way: str) -> bool:
 
 
 def main(operation: str, strike: str, variant: str, mode: str, step: int, offset: int, way: str = "call") -> None:
-    loud()
+    if strike != "interrupt":  # that may land where Python closes a generator, which reports it and goes on
+        loud()
     faulthandler.dump_traceback_later(25, exit=True)
     sys.setswitchinterval(1e-4)
     exact = mode == "exact"

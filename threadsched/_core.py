@@ -248,9 +248,11 @@ class Core:
     def release(self, job: Job[Any]) -> None:
         """Let a job go that a rule held back: into the delayed queue, from where it is promoted in its time."""
         if job._seq in self.waiting and self._let_go(job):
-            job._place = DELAYED
-            self.delayed.push((job._run_at, job._seq))
-            self.released = True
+            # Whoever broke in there and cancelled it found it in no queue, and counted no dead entry.
+            job._place = DELAYED if job._seq in self.pending else WAITING
+            if job._place is DELAYED:
+                self.delayed.push((job._run_at, job._seq))
+                self.released = True
 
     def readmit(self, job: Job[Any]) -> bool:
         """Put a job back into the ready queue that a rule held back at its claim; False if it does not wait."""

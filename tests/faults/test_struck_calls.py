@@ -6,12 +6,14 @@ from typing import Any
 
 import pytest
 
+from tests.core_driver import Driver
 from tests.crowds import PATIENCE, Gate
 from tests.faults.table import program
 from tests.gates import in_thread
 from tests.injector import Injector
 from tests.support import exhaustive, rng, sample
-from threadsched import Scheduler, WorkerDiedError
+from threadsched import Job, Scheduler, WorkerDiedError
+from threadsched._core import Rule
 
 pytestmark = pytest.mark.proof
 
@@ -39,6 +41,40 @@ def test_ctrl_c_at_every_point_of_a_waiting_shutdown(variant: str) -> None:
     """A KeyboardInterrupt anywhere in ``shutdown()`` leaves a scheduler that can be shut down again."""
     step = 1 if exhaustive() else 9
     program("tests.sweep", "shutdown_wait", "interrupt", variant, "exact", str(step), "0")
+
+
+class Held(Rule):
+    """A rule that holds its job back until it is told otherwise."""
+
+    def __init__(self) -> None:
+        self.free = False
+
+    def admits(self, job: Job[Any]) -> bool:
+        return self.free
+
+    def ended(self, job: Job[Any], now: float) -> None:
+        return
+
+
+@pytest.mark.parametrize("queue", ["lazy", "indexed"])
+def test_cancel_that_breaks_in_while_a_rule_lets_a_job_go(queue: str) -> None:
+    """A handler that cancels the job just as it leaves the waiting map leaves no entry behind that nobody counted."""
+    driver, rule = Driver(queue), Held()
+    job = driver.submit(rules=(rule,))
+
+    class Breaking(dict[int, Job[Any]]):
+        def pop(self, *key: Any) -> Any:
+            found = super().pop(*key)
+            driver.cancel(job)
+            return found
+
+    rule.free = True
+    driver.core.waiting = Breaking(driver.core.waiting)
+    driver.core.release(job)
+    assert job.cancelled()
+    driver.check()
+    driver.promote(100.0)
+    driver.check()
 
 
 class StruckError(BaseException):

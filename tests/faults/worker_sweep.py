@@ -277,7 +277,8 @@ def swallow(ask: Callable[[], object]) -> None:
 
 
 def main(scene: str, strike: str, queue: str, mode: str, step: int, offset: int, way: str = "call") -> None:
-    loud()
+    if strike != "poison":  # that may land where Python closes a generator, which reports it and goes on
+        loud()
     logging.getLogger("threadsched").addHandler(logging.NullHandler())
     logging.getLogger("threadsched").propagate = False
     sweep(lambda at: Round(scene, strike, queue, way).attempt(at, mode == "exact"), step, offset)
