@@ -175,6 +175,13 @@ MUTANTS = (
         "settle+limited+shutdown_due/2/coarse",
     ),
     Mutant(
+        "a worker that waits inside a task gives up the rest whenever it looks",
+        "_helping:Helping._next_for",
+        "self._unclear_locked()",
+        'core.closed and core.drain != "all" and not self.clearing',
+        "settle+nested+shutdown_due/2/coarse",
+    ),
+    Mutant(
         "a worker that leaves wakes nobody",
         "_runtime:Runtime._rest_locked",
         "self._wake_all_locked()",

@@ -53,11 +53,13 @@ def rows() -> dict[str, list[Case]]:
 # ---------------------------------------------------------------- a sample
 
 
+@pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize("first", rows())
-def test_a_pair_without_preemption(place: Laboratory, first: str) -> None:
+def test_a_pair_without_preemption(place: Laboratory, first: str, workers: int) -> None:
     """Each pair holds in every schedule in which threads only change where one is blocked or ends."""
     for case in rows()[first]:
-        assert_holds(depth_first(place, case.scenario(), bound=0))
+        wider = Case(case.operations, workers)
+        assert_holds(depth_first(place, wider.scenario(), bound=0, limit=10**9 if exhaustive() else 30))
 
 
 @pytest.mark.parametrize("case", sample(SECTIONS["pairs"].cases, 8, "pairs"), ids=lambda case: case.name)
