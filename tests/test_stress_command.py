@@ -114,24 +114,6 @@ def test_seed_decides_the_jobs(capsys: pytest.CaptureFixture[str]) -> None:
     assert rows[0] == rows[1] != rows[2]
 
 
-def test_time_limits_are_left_out_where_there_are_none(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Without the job option `timeout` the run says so and goes on without."""
-    genuine = Scheduler.options
-
-    def refuse(self: Scheduler, **options: Any) -> Any:
-        if "timeout" in options:
-            raise TypeError("unknown job option 'timeout'")
-        return genuine(self, **options)
-
-    monkeypatch.setattr(Scheduler, "options", refuse)
-    status, out = run(capsys, "--timeout", "0.5")
-    assert status == 0, out
-    assert "--timeout is left out" in out
-    assert "with a time limit" not in out
-
-
 # ---------------------------------------------------------------- a scheduler that is broken
 
 

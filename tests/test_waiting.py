@@ -14,7 +14,6 @@ import pytest
 from threadsched import Job, Scheduler, _waiting, current_job
 from threadsched._locks import make_token
 from threadsched._worker import Worker
-from threadsched._worker import Worker
 from threadsched.testing import FakeClock, StepScheduler
 
 PATIENCE = 5.0

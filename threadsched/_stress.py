@@ -11,7 +11,6 @@ The first broken promise ends the run.
 
 from __future__ import annotations
 
-import dataclasses
 import platform
 import random
 import sys
@@ -25,7 +24,7 @@ from threadsched import JobStatus, Scheduler, SchedulerClosedError, _stress_watc
 from threadsched._errors import InvariantError
 from threadsched._stress_checks import BrokenPromiseError, RoundCheck
 from threadsched._stress_load import Batch, Doors, Submitter, Tasks
-from threadsched._stress_plan import ORDERS, POLICIES, Settings, time_limits_known
+from threadsched._stress_plan import ORDERS, POLICIES, Settings
 from threadsched._stress_report import Account, Live, distribution, size, table
 from threadsched._stress_watch import Auditor, LogTrap, Memory, Watchdog, new_threads, peak
 from threadsched._terminal import Terminal
@@ -297,9 +296,6 @@ def run_stress(settings: Settings) -> int:
     """Run it, print the outcome, and return the exit status: 0 if every promise was kept, else 1."""
     out = Terminal(sys.stdout)
     out.write(out.style("bold", "threadsched stress") + f": {_describe(settings)}\n")
-    if settings.timeout and not time_limits_known():
-        settings = dataclasses.replace(settings, timeout=0.0)
-        out.write("  no time limits: this version has no job option `timeout`, so --timeout is left out\n")
     live = Live(Terminal(sys.stderr))
     trap = LogTrap()
     repeat = f"Repeat with: {settings.command()}"

@@ -23,7 +23,6 @@ from threadsched import (
     OldestDuePolicy,
     OrderingPolicy,
     PriorityPolicy,
-    Scheduler,
 )
 
 # Priority points that a job gains a second under `--policy aging`.
@@ -143,18 +142,6 @@ class Settings:
             elif value is not False and value is not None:
                 words += [option, str(value)]
         return shlex.join(words)
-
-
-def time_limits_known() -> bool:
-    """Say whether this version of the scheduler has the job option `timeout`."""
-    asked: Any = Scheduler(1)  # which starts no thread before a submission
-    try:
-        asked.options(timeout=LONG_LIMIT)
-    except TypeError:
-        return False
-    finally:
-        asked.shutdown()
-    return True
 
 
 def draw_kind(settings: Settings, draw: random.Random) -> Kind:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import faulthandler
 import logging
+import math
 import os
 import subprocess
 import sys
@@ -104,8 +104,7 @@ class Auditor:
         run = self._run
         accepted = run.accepted()
         stats = run.scheduler.stats()
-        # A job that overran runs, for the counts, until it has been settled: by then its thread may be back, and not count
-        # as lost any more.
+        # A job that overran counts as running until it is settled, and its thread may be back by then.
         workers = math.inf if run.settings.timeout else run.settings.workers
         wrong = impossible(stats, before, accepted, run.begun(), workers)
         if wrong:
