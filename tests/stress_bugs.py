@@ -8,6 +8,7 @@ import itertools
 import logging
 import operator
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -25,30 +26,36 @@ def every(count: int) -> Any:
     return lambda: next(calls) % count == 0
 
 
+class Runner:
+    """Stands for the context in which a worker runs a task."""
+
+    def __init__(self, run: Callable[..., Any]) -> None:
+        self.run = run
+
+
 def run_twice(patch: pytest.MonkeyPatch) -> None:
     """A worker runs a task twice."""
-    genuine, due = _worker.run_task, every(50)
+    due = every(50)
 
-    def run_task(*args: Any) -> Any:
+    def run(fn: Any, *args: Any) -> Any:
         if due():
-            genuine(*args)
-        return genuine(*args)
+            fn(*args)
+        return fn(*args)
 
-    patch.setattr(_worker, "run_task", run_task)
+    patch.setattr(_worker, "Context", lambda: Runner(run))
 
 
 def run_once_more_later(patch: pytest.MonkeyPatch) -> None:
     """A worker runs a task again that it ran a thousand jobs ago."""
-    genuine = _worker.run_task
     ran: list[Any] = []
 
-    def run_task(*args: Any) -> Any:
-        ran.append(args)
+    def run(fn: Any, *args: Any) -> Any:
+        ran.append((fn, args))
         if len(ran) == 1000:
-            return genuine(*ran[10])
-        return genuine(*args)
+            fn, args = ran[10]
+        return fn(*args)
 
-    patch.setattr(_worker, "run_task", run_task)
+    patch.setattr(_worker, "Context", lambda: Runner(run))
 
 
 def lose_jobs(patch: pytest.MonkeyPatch) -> None:

@@ -429,7 +429,7 @@ def test_priority_is_changed_through_the_job():
 def test_times_of_a_job_count_from_its_submission(delay: float, deadline: float | None):
     """run_at and deadline are relative to the submission; who waited for a place counts anew from its acceptance."""
     options = make_options({"delay": delay, "deadline": deadline})
-    job = Job(None, int, (), None, options, None, 10.0)  # type: ignore[arg-type]
+    job = make_job(int, now=10.0, delay=delay, deadline=deadline)
     assert (job.submitted_at, job.run_at) == (10.0, 10.0 + delay)
     assert job.deadline == (None if deadline is None else 10.0 + deadline)
     job._restamp(options, 20.0)

@@ -249,7 +249,7 @@ class Core:
         """Let a job go that a rule held back: into the delayed queue, from where it is promoted in its time."""
         if job._seq in self.waiting and self._let_go(job):
             # Whoever broke in there and cancelled it found it in no queue, and counted no dead entry.
-            job._place = DELAYED if job._seq in self.pending else WAITING
+            job._place = DELAYED if job._state == "PENDING" else WAITING
             if job._place is DELAYED:
                 self.delayed.push((job._run_at, job._seq))
                 self.released = True

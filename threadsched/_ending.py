@@ -227,6 +227,7 @@ class Ending(Waiting):
         if self.core.closed and not self.core.pending:
             self._wake_all_locked()
             self._tell_left_locked()
+            self._tell_left_locked()
 
     def tell_again(self, job: Job[Any]) -> None:
         """Tell everybody that a job has ended, in case a worker that died after settling it had not; once each."""

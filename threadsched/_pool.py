@@ -117,6 +117,8 @@ class Pool(Awaiting):
             broken = BrokenSchedulerError(why)
             broken.__cause__ = error
             self.fail(job, broken, _log.describe_error(broken))
+        with self.lock:
+            self._tell_left_locked()
 
     def worker_died(self, worker: Worker, error: BaseException) -> None:
         """Settle what a dying worker had in hand, make the structures whole, and start its successor."""

@@ -289,9 +289,13 @@ class Shared:
             _locks.release_all(self.idle_waiters)
 
     def _left_locked(self) -> bool:
-        """Whether every worker has left; if nothing is pending, who is stuck in a written-off task need not."""
+        """Whether every worker has left; if nothing is pending, who is stuck in a written-off task need not.
+
+        While a job is pending somebody comes for it, though nobody may be there at this moment: the last worker was
+        written off, or died, and its successor is being started.
+        """
         if not self.launched:
-            return True
+            return not self.core.pending
         if self.core.pending or not self.core.closed:
             return False
         return sum(worker.stuck for worker in self.workers.values()) >= len(self.launched)

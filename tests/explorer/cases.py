@@ -124,6 +124,9 @@ READERS = (
     ("drop", "submit"),
 )
 
+# Each overrun brings a watcher, two that tell, and a successor: many schedules, so it meets these alone.
+BESIDE_AN_OVERRUN = ("submit", "cancel", "settle", "result", "wait", "drop", "shutdown", "expires")
+
 TRIPLES = (
     ("submit", "cancel", "shutdown_none"),
     ("submit", "submit", "shutdown"),
@@ -155,7 +158,11 @@ TRIPLES = (
 )
 
 
-def pairs(operations: Iterable[str] = OPERATIONS) -> Iterator[tuple[str, ...]]:
+# What is paired with everything.
+PAIRED = tuple(name for name in OPERATIONS if name != "timeout")
+
+
+def pairs(operations: Iterable[str] = PAIRED) -> Iterator[tuple[str, ...]]:
     """Give every unordered pair of operations, each with itself too."""
     return itertools.combinations_with_replacement(operations, 2)
 
@@ -170,6 +177,9 @@ SECTIONS = {
         "Pairs of the core operations, two workers", tuple(Case(pair, 2, COARSE) for pair in pairs(CORE)), 1
     ),
     "lines": Section("Pairs at lines, one worker", tuple(Case(pair, 1, LINES) for pair in READERS), 1),
+    "limits": Section(
+        "Overruns, one worker", tuple(Case(("timeout", other), 1, COARSE) for other in BESIDE_AN_OVERRUN), 1
+    ),
     "triples": Section(
         "Triples, one to three workers",
         tuple(Case(triple, workers, COARSE) for workers in (1, 2, 3) for triple in TRIPLES),

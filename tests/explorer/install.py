@@ -22,7 +22,7 @@ from tests.explorer import primitives
 from tests.explorer.crews import Crew, GreenletCrew, ThreadCrew, greenlet
 from tests.explorer.kernel import Failure, Kernel, Strategy
 from tests.explorer.primitives import SIM_THREADING, Namespace, SimJobCondition, SimQueue
-from threadsched import _clock, _exit, _full, _helping, _job, _locks, _map, _waiting, _worker
+from threadsched import _clock, _exit, _full, _helping, _job, _locks, _map, _waiting, _watcher, _worker
 
 assert threadsched  # its modules, all of them loaded
 
@@ -70,6 +70,7 @@ REPLACED: tuple[tuple[Any, str, Any], ...] = (
     (_locks, "GIL", False),  # nobody steps aside: a hint on which nothing rests
     (_locks, "JobCondition", SimJobCondition),
     (_clock, "time", SIM_TIME),
+    (_watcher, "threading", SIM_THREADING),
     (_worker, "threading", SIM_THREADING),
     (_full, "threading", SIM_THREADING),
     (_helping, "threading", SIM_THREADING),
@@ -80,6 +81,7 @@ REPLACED: tuple[tuple[Any, str, Any], ...] = (
     (_full, "monotonic", primitives.monotonic),
     (_map, "monotonic", primitives.monotonic),
     (_waiting, "monotonic", primitives.monotonic),
+    (_watcher, "monotonic", primitives.monotonic),
     (futures, "threading", SIM_THREADING),
     (futures, "time", SIM_TIME),
     (futures, "id", number_of),

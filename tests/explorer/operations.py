@@ -179,6 +179,15 @@ def nested(stage: Stage) -> None:
     stage.submit("nested", lambda: stage.told(stage.first, stage.first.job.result))
 
 
+def timeout(stage: Stage) -> None:
+    stage.may_overrun = True
+    stage.submit("overrun", stage.take_long, timeout=SOONER)
+
+
+def expires(stage: Stage) -> None:
+    stage.submit("expiring", expires=SOONER)
+
+
 def look(stage: Stage) -> None:
     scheduler = stage.scheduler
     if scheduler is not None:
@@ -226,6 +235,7 @@ OPERATIONS = {
         Operation("every", every),
         Operation("nested", nested),
         Operation("look", look),
-        # The place for time limits: a job with `timeout` on a gated stage, and one with `expires`.
+        Operation("timeout", timeout, explore_time=True),
+        Operation("expires", expires, needs=("gated",), explore_time=True, gives_up=True),
     )
 }

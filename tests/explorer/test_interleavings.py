@@ -7,9 +7,8 @@ import pytest
 
 from tests.explorer import table
 from tests.explorer.__main__ import scenario_of
-from tests.explorer.cases import SECTIONS, TRIPLES, Case, Section, pairs
+from tests.explorer.cases import PAIRED, SECTIONS, TRIPLES, Case, Section, pairs
 from tests.explorer.install import Laboratory, laboratory
-from tests.explorer.operations import OPERATIONS
 from tests.explorer.search import Found, depth_first, priorities, read, replay, walk
 from tests.explorer.strategies import Walk
 from tests.support import SEED, exhaustive, sample
@@ -163,5 +162,5 @@ def test_the_design_page_has_the_summary() -> None:
 
 def test_every_operation_is_paired_with_every_other() -> None:
     """The pairs are all there are, each operation with itself too."""
-    count = len(OPERATIONS)
+    count = len(PAIRED)
     assert len(set(SECTIONS["pairs"].cases)) == count * (count + 1) // 2

@@ -13,7 +13,7 @@ from tests.gates import in_thread
 from tests.injector import Injector
 from tests.support import exhaustive, rng, sample
 from threadsched import Job, Scheduler, WorkerDiedError
-from threadsched._core import Rule
+from threadsched._rules import Rule
 
 pytestmark = pytest.mark.proof
 
