@@ -142,6 +142,7 @@ TRIPLES = (
     ("settle", "after", "cancel"),
     ("settle", "nested", "cancel"),
     ("settle", "nested", "shutdown_due"),
+    ("result_timeout", "nested", "every"),
     ("settle", "limited", "limited"),
     ("settle", "limited", "shutdown_due"),
     ("retry", "cancel", "shutdown_due"),
@@ -166,9 +167,7 @@ SECTIONS = {
     "deeper": Section(
         "Pairs of the core operations, one worker, deeper", tuple(Case(pair, 1, COARSE) for pair in pairs(CORE)), 2
     ),
-    "wider": Section(
-        "Pairs of the core operations, two workers", tuple(Case(pair, 2, COARSE) for pair in pairs(CORE)), 1
-    ),
+    "wider": Section("Every pair of operations, two workers", tuple(Case(pair, 2, COARSE) for pair in pairs()), 1),
     "lines": Section("Pairs at lines, one worker", tuple(Case(pair, 1, LINES) for pair in READERS), 1),
     "triples": Section(
         "Triples, one and two workers",
