@@ -874,3 +874,24 @@ def test_nothing_is_logged_of_helped_failures_that_were_asked():
         s.submit(parent).result(PATIENCE)
         whole(s)
     assert log.lines == []
+
+
+@pytest.mark.parametrize("awaits", [False, True])
+def test_a_schedule_that_falls_due_while_every_worker_waits(awaits: bool):
+    """A worker that waits inside a task, and watches the clock for all, lets a schedule proceed and sleeps on."""
+    clock = FakeClock()
+    ran: list[float] = []
+    with Scheduler(1, clock=clock) as s:
+        later = s.options(delay=10).submit(int)
+
+        async def wait_for_it() -> int:
+            return await later
+
+        waiting = s.submit(wait_for_it if awaits else later.result)
+        schedule = s.every(5, lambda: ran.append(clock.now()))
+        clock.advance(5)  # returns once the worker sleeps
+        assert (ran, later.status, waiting.status) == ([], JobStatus.PENDING, JobStatus.RUNNING)
+        assert schedule.job is not None
+        clock.advance(5)
+        assert waiting.result(PATIENCE) == 0
+        assert ran[0] == 10

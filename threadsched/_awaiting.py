@@ -133,6 +133,8 @@ class LoopWait:
             now = runtime.read_clock()
             with runtime.lock:
                 self._unpark_locked()
+                if runtime._fell_due_locked(now):
+                    continue
                 ended = self.job.done()
                 ring = None if ended else runtime.ring_locked(self.job, lambda one: one is self.waiter)
                 look = not runtime.stepped and (len(core.delayed) or core.alarm is not None)

@@ -286,6 +286,8 @@ class Helping(Ending):
                 if job.done() or worker.detached:
                     self._pass_on_locked(0)
                     return None
+                if self._fell_due_locked(now):
+                    continue
                 ring = self.ring_locked(job, lambda one: one._place is worker)
                 moved = core.promote(now) if not self.stepped and (len(core.delayed) or core.alarm is not None) else 0
                 due = any(is_due(one, now) for one in needed(job))

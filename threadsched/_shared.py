@@ -338,6 +338,18 @@ class Shared:
         delayed = len(core.delayed) > core.dead_delayed
         return core.drain == "none" or delayed or (bool(core.waiting) and self.cleared != core.drain)
 
+    def _fell_due_locked(self, now: float) -> bool:
+        """Put the schedules that are due into the outbox; True if there are any, for a helper to let proceed.
+
+        It may stand in for the watch: were they left where they are, their time would wake it again at once.
+        """
+        core = self.core
+        if self.stepped or not core.alarms.things:
+            return False
+        before = len(core.outbox)
+        core.ring(now)
+        return len(core.outbox) > before
+
     def read_clock(self) -> float:
         """Return the clock's reading, or the last one if the clock raises."""
         try:

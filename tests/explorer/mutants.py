@@ -182,6 +182,13 @@ MUTANTS = (
         "settle+nested+shutdown_due/2/coarse",
     ),
     Mutant(
+        "a worker that waits inside a task leaves schedules where they are",
+        "_helping:Helping._next_for",
+        "if self._fell_due_locked(now):",
+        "if False:",
+        "result_timeout+nested+every/2/coarse",
+    ),
+    Mutant(
         "a worker that leaves wakes nobody",
         "_runtime:Runtime._rest_locked",
         "self._wake_all_locked()",
