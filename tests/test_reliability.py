@@ -27,12 +27,11 @@ def test_named_tests_exist() -> None:
 
 
 def test_each_promise_has_a_test() -> None:
-    """No promise stands there without a test that holds it, and no test is named outside of that table."""
+    """No promise stands there without a test that holds it."""
     promises = section("What is promised")
     assert len(promises) > 10
     cells = [held for _, held in promises]
     assert all(re.fullmatch(r"`test_\w+` \([\w/]+\.py\)(?:, `test_\w+` \([\w/]+\.py\))*", held) for held in cells)
-    assert sum(held.count("`test_") for held in cells) == len(NAMED)
 
 
 def test_faults_are_those_of_the_table() -> None:

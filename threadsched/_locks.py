@@ -143,3 +143,5 @@ class JobCondition(type(threading.RLock())):  # type: ignore[misc]  # the C clas
         super().__init__()
         self.waiters: list[Any] = []
         self.told = 0  # how many of them have been told that the job ended
+        # How many are to be told. Whoever comes later found the job ended, and does not wait for it to be told.
+        self.to_tell: int | None = None

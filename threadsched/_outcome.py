@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from threadsched import _locks, _log, _numbers, _worker
 from threadsched._errors import JobStoppedError, WorkerDiedError
-from threadsched._job import Job, task_name
+from threadsched._job import CANCELLED, Job, task_name
 from threadsched._time_limits import Attempt, Right
 
 if TYPE_CHECKING:
@@ -145,13 +145,16 @@ def fail_in_backoff(runtime: Ending, job: Job[Any], error: BaseException) -> Non
 def tell_waiters(job: Job[Any], condition: _locks.JobCondition) -> None:
     """Tell ``wait`` and ``as_completed`` that the job has ended. The condition held, the scheduler's lock not.
 
-    Whoever was told counts as told before the call: begun again after a Ctrl-C, this tells nobody twice.
+    Whoever was told counts as told before the call: begun again after a Ctrl-C, or by a second thread, this tells
+    nobody twice, and none of those who came when the job had ended already.
     """
+    if condition.to_tell is None or job._state is CANCELLED:
+        condition.to_tell = len(condition.waiters)
     error = job._exception
     cancelled = error is None and job.cancelled()
     if error is not None:
         job._look_at_failure()
-    while condition.told < len(condition.waiters):
+    while condition.told < min(condition.to_tell, len(condition.waiters)):
         waiter = condition.waiters[condition.told]
         condition.told += 1
         if cancelled:

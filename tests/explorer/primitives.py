@@ -186,6 +186,7 @@ class SimJobCondition(SimRLock):
         super().__init__()
         self.waiters: list[Any] = []
         self.told = 0
+        self.to_tell: int | None = None
 
 
 class SimQueue:
