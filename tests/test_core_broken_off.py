@@ -9,7 +9,7 @@ import pytest
 
 from tests.core_driver import Driver, failure_of, make_job, nothing
 from threadsched import DuplicateJobError, FifoPolicy, Job, JobStatus, PriorityPolicy
-from threadsched._core import SWEEP_EVERY, SWEEP_SLACK
+from threadsched._core import SWEEP_EVERY, SWEEP_SLACK, IdTakenError
 from threadsched._job import DELAYED, READY, WAITING
 from threadsched._policy import Ranking
 
@@ -590,3 +590,58 @@ def test_repair_rebuilds_the_armed_things_too():
     driver.check()
     driver.core.ring(5.0)
     assert len(driver.core.outbox) == 1
+
+
+# ---------------------------------------------------------------- between two calls of one line
+
+
+def test_cancel_between_a_release_and_its_entry_leaves_no_entry():
+    """Whoever cancels a job that is just being let go finds it in no queue: it gets no entry there afterwards."""
+    driver = Driver()
+    rule = Holding()
+    job = driver.submit(rules=(rule,))
+    core = driver.core
+
+    class Waiting(dict[int, Job[Any]]):
+        def pop(self, *arguments: Any) -> Any:
+            taken = super().pop(*arguments)
+            core.waiting = dict(self)
+            driver.cancel(job)
+            return taken
+
+    core.waiting = Waiting(core.waiting)
+    rule.open = True
+    core.release(job)
+    assert job.cancelled()
+    assert len(core.delayed) == len(core.ready) == core.dead_delayed == 0
+    driver.check()
+
+
+def test_id_that_is_taken_again_while_its_job_is_remembered_stays_taken():
+    """Who takes an id between the look and the removal keeps it: the ended job's name alone is removed."""
+    driver = Driver()
+    job = driver.submit(id="a")
+    assert driver.claim() is job
+    other = make_job(id="a")
+    core = driver.core
+
+    class Names(dict[str, Job[Any]]):
+        def get(self, id: str, default: Any = None) -> Any:
+            known = super().get(id, default)
+            self[id] = other
+            return known
+
+    core.named = Names(core.named)
+    assert driver.finish(job)
+    assert dict(core.named) == {"a": other}
+
+
+def test_newcomer_that_wants_no_error_for_its_id_is_told_who_has_it():
+    """With if_exists the core refuses an id of a live job by an error that carries both."""
+    driver = Driver()
+    holder = driver.submit(id="a")
+    with pytest.raises(IdTakenError) as caught:
+        driver.submit(id="a", if_exists="return")
+    assert caught.value.holder is holder
+    assert caught.value.job is not holder
+    driver.check()
