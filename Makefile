@@ -116,7 +116,7 @@ stress: $(DEV) ## Run the tests with threads switching every microsecond (a load
 	THREADSCHED_SWITCH_INTERVAL=1e-6 $(BIN)/python -m pytest --timeout=120 $(ARGS)
 
 .PHONY: proof
-proof: $(DEV) ## Run the tests that otherwise sample, on every case; under fifteen minutes
+proof: $(DEV) ## Run the tests that otherwise sample, on every case (half an hour)
 	THREADSCHED_PROOF=1 $(BIN)/python -m pytest -m 'proof or hypothesis' --timeout=600 $(ARGS)
 
 .PHONY: soak
