@@ -353,7 +353,7 @@ def test_exceptions_at_random_moments(caplog: pytest.LogCaptureFixture) -> None:
                 assert job.exception(PATIENCE) is None or isinstance(job.exception(0), (Poison, WorkerDiedError))
 
     interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-5)
+    sys.setswitchinterval(1e-4)
     producers = [Background(produce) for _ in range(3)]
     strikes = barren = 0
     try:
@@ -374,6 +374,10 @@ def test_exceptions_at_random_moments(caplog: pytest.LogCaptureFixture) -> None:
                 struck.add(thread)
                 throw(thread.ident)
                 strikes, barren = strikes + 1, 0
+            else:
+                stop.wait(
+                    0.0001
+                )  # it is on its way in or out, and needs the interpreter that this loop would keep busy
             del frame
     finally:
         sys.setswitchinterval(interval)
