@@ -375,9 +375,7 @@ def test_exceptions_at_random_moments(caplog: pytest.LogCaptureFixture) -> None:
                 throw(thread.ident)
                 strikes, barren = strikes + 1, 0
             else:
-                stop.wait(
-                    0.0001
-                )  # it is on its way in or out, and needs the interpreter that this loop would keep busy
+                stop.wait(0.0001)  # on its way in or out, it needs the interpreter that this loop would keep busy
             del frame
     finally:
         sys.setswitchinterval(interval)
