@@ -203,14 +203,7 @@ def worker_died(runtime: Pool, worker: Worker, error: BaseException) -> None:
         runtime._wake_locked()  # it may have been on its way to a job
         wanted = not runtime.core.closed or runtime.core.pending
     if wanted:
-        try:
-            runtime.man(replacing=True)
-        except BaseException as failure:
-            _log.report(
-                logging.ERROR,
-                "no successor for worker %s: %s; tried again at the next submission",
-                worker.name, _log.describe_error(failure),
-            )  # fmt: skip
+        runtime.replace(f"worker {worker.name}")
     for attempt in list(worker.overrun):
         runtime.attempt_came_home(attempt)
 

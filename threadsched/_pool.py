@@ -56,6 +56,17 @@ class Pool(Awaiting):
         if failure is not None:
             self._cannot_start(failure, alive, told=self.lost == before)
 
+    def replace(self, whom: str) -> None:
+        """Start the workers that are missing because ``whom`` is gone; if none can be started, say so and go on."""
+        try:
+            self.man(replacing=True)
+        except BaseException as failure:
+            _log.report(
+                logging.ERROR,
+                "no successor for %s: %s; tried again at the next submission",
+                whom, _log.describe_error(failure),
+            )  # fmt: skip
+
     def _cannot_start(self, failure: BaseException, alive: int, *, told: bool) -> None:
         """Go on with the workers there are, and say so once; with none, end what is queued and raise."""
         if not alive:

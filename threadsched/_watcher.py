@@ -319,16 +319,8 @@ class Watching(Pool):
 
     def _replace(self) -> None:
         """Start the successors that are missing."""
-        if self.manned:
-            return
-        try:
-            self.man(replacing=True)
-        except BaseException as failure:
-            _log.report(
-                logging.ERROR,
-                "no successor for a written-off worker of %r: %s; tried again at the next submission",
-                self.name, _log.describe_error(failure),
-            )  # fmt: skip
+        if not self.manned:
+            self.replace(f"a written-off worker of {self.name!r}")
 
 
 class _Waker:
