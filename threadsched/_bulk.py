@@ -24,18 +24,23 @@ copy_context = contextvars.copy_context
 
 def takes_many(runtime: Runtime, options: Options) -> bool:
     """Say whether jobs with these options may be submitted in batches."""
-    return not options.special and options.id is None and runtime.core.gate is None and runtime.core.ranking.trusted
+    return not options.special and runtime.core.gate is None and runtime.core.ranking.trusted
 
 
 def submit_many(
-    runtime: Runtime, fn: Any, inputs: list[tuple[Any, ...]], options: Options, accepted: deque[Job[Any]]
+    runtime: Runtime,
+    fn: Any,
+    inputs: list[tuple[Any, ...]],
+    options: Options,
+    delay: float,
+    accepted: deque[Job[Any]],
 ) -> None:
     """Accept ``fn(*args)`` for each ``args`` of ``inputs``, and append the jobs to ``accepted`` as they are."""
     now = runtime.now()
     jobs = []
     for args in inputs:
         context = (copy_context() or None) if options.context else None
-        jobs.append(Job(runtime, fn, args, None, options, context, now))
+        jobs.append(Job(runtime, fn, args, None, options, context, now, delay))
     jobs.reverse()  # they are taken off at the end
     core = runtime.core
     while jobs:
@@ -43,7 +48,7 @@ def submit_many(
             runtime.man()
         ranking = core.ranking
         if not ranking.trusted or core.gate is not None:
-            accepted.append(runtime.submit(None, (), None, options, jobs[-1]))  # that changed meanwhile: one by one
+            accepted.append(runtime.enter(jobs[-1], options.delayed(delay)))  # that changed meanwhile: one by one
             jobs.pop()
             continue
         for job in jobs:

@@ -26,7 +26,7 @@ from threadsched._audit import check_invariants
 from threadsched._errors import DuplicateJobError
 from threadsched._gate import Gate
 from threadsched._heap import STRUCTURES, Entry, LazyQueue
-from threadsched._job import DELAYED, READY, WAITING, Failure, Job
+from threadsched._job import DELAYED, FINISHED, READY, RUNNING, WAITING, Failure, Job
 from threadsched._options import RAISE, Options
 from threadsched._policy import BeforeRaisedError, Ranking
 from threadsched._records import JobInfo, JobStatus
@@ -75,6 +75,7 @@ class Core:
         "dead_delayed",
         "delayed",
         "done",
+        "door",
         "drain",
         "entering",
         "failed",
@@ -119,6 +120,8 @@ class Core:
         self.gate: Gate | None = None  # with a bound on the pending jobs, or somebody who waits for fewer
         self.keepers: tuple[Keeper, ...] = ()
         self.time_limits = TimeLimits(self)
+        # The ranking, where a plain job may enter without being asked about; else None.
+        self.door: Ranking | None = ranking if ranking.trusted and not stepped else None
         self.reset()
 
     def reset(self) -> None:
@@ -331,12 +334,19 @@ class Core:
         if self.halted:
             return None
         job = None
-        pop = ready.pop  # a function in a field is called more quickly from a local variable
         try:
-            while (entry := pop()) is not None:
-                seq = entry[1]
+            while True:
+                level = ready.level
+                if level and not ready.lane and not ready.heap:
+                    # The same as the pop, for one of many equals, without its call and its tuple.
+                    rank, seq = ready.level_rank, level.popleft()
+                else:
+                    entry = ready.pop()
+                    if entry is None:
+                        break
+                    rank, seq = entry
                 job = pending.get(seq)
-                if job is None or (self.stale and not self.is_current(job, entry)):
+                if job is None or (self.stale and not (job._place is READY and rank is job._key)):
                     continue
                 # Held back already: a policy that was swapped meanwhile left a second entry.
                 if job._attached is not None and (job._place is not READY or not self._may_start(job, now)):
@@ -344,7 +354,11 @@ class Core:
                 # Linearization point of a claim: this pop, and nothing else, decides against a cancel.
                 if pending.pop(seq, None) is not None:
                     self.running[seq] = job
-                    job._claim(now, place)
+                    # Job._claim(), without its call.
+                    job._place = place
+                    job._started_at = now
+                    job._attempts += 1
+                    job._state = RUNNING
                     if job._attached is not None:
                         for rule in job._attached.rules:
                             rule.started(job, now)
@@ -464,7 +478,12 @@ class Core:
             seq = job._seq
             if self.running.pop(seq, None) is None:
                 return False
-            job._finish(result, name, now)
+            # Job._finish(), without its call.
+            job._key = now
+            job._result = result
+            job._fn = name
+            job._args = job._kwargs = job._context = None
+            job._state = FINISHED
             self.done += 1
             options = job._options
             # As _remember() does, without its call: a tenth of what a worker's whole round costs.
@@ -682,6 +701,7 @@ class Core:
         self.paused = False
         self.halted = self.drain == "none" or self.broken
         self.closed = True
+        self.door = None
         if self.gate is not None:
             self.gate.wake_all()  # the producers in the line are refused
         for series in list(self.series.values()):
@@ -723,6 +743,7 @@ class Core:
             return []
         self.ranking = ranking
         self.ready = ready
+        self.door = None if self.closed or self.stepped or not ranking.trusted else ranking
         self.stale = 0
         try:
             for job in jobs:

@@ -61,7 +61,7 @@ class Face(concurrent.futures.Executor):
 
         Cost: O(log n) in the pending jobs.
         """
-        return self._runtime.submit(fn, args, kwargs, DEFAULTS, None)
+        return self._runtime.submit(fn, args, kwargs, DEFAULTS, 0.0)
 
     def map(
         self,
@@ -94,7 +94,7 @@ class Face(concurrent.futures.Executor):
 
         Thread safety: the iterator is for one thread at a time. Cost: O(1) jobs for each result.
         """
-        bulk = (self._runtime, DEFAULTS) if type(self).submit is Face.submit else None
+        bulk = (self._runtime, DEFAULTS, 0.0) if type(self).submit is Face.submit else None
         return map_over(self.submit, fn, iterables, timeout, chunksize, buffersize, bulk)
 
     def every(self, seconds: Seconds, fn: Callable[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> Schedule:

@@ -53,7 +53,7 @@ def make_room(runtime: Runtime, job: Job[Any], options: Options) -> Job[Any]:
             elif drop(runtime, gate, job, options):
                 return job
             try:
-                return runtime.submit(None, (), None, options, job)
+                return runtime.enter(job, options, held=True)
             except StillFullError:
                 continue  # somebody else took the place that the dropped job left
     except BaseException:

@@ -47,10 +47,10 @@ T = TypeVar("T")
 
 # The words of concurrent.futures, which its wait() and as_completed() look for in _state.
 _PENDING = "PENDING"
-_RUNNING = "RUNNING"
+RUNNING = "RUNNING"
 CANCELLED = "CANCELLED"  # decided, and those who watch its condition not yet told
 _NOTIFIED = "CANCELLED_AND_NOTIFIED"
-_FINISHED = "FINISHED"
+FINISHED = "FINISHED"
 
 # (from, to): the move's name. docs/design.md draws this table, and a test compares.
 MOVES: dict[tuple[JobStatus, JobStatus], str] = {
@@ -188,6 +188,7 @@ class Job(concurrent.futures.Future[T], Generic[T]):
         options: Options,
         context: Context | None,
         now: float,
+        delay: float,
     ) -> None:
         # Not super().__init__(): see the top of this file.
         self._runtime = runtime
@@ -199,8 +200,8 @@ class Job(concurrent.futures.Future[T], Generic[T]):
         self._priority = options.priority
         self._submitted_at = now
         self._state = _PENDING
-        if options.delay:
-            self._run_at = now + options.delay
+        if delay:
+            self._run_at = now + delay
             self._place: Any = DELAYED
         else:
             self._run_at = now
@@ -264,9 +265,9 @@ class Job(concurrent.futures.Future[T], Generic[T]):
         state = self._state
         if state == _PENDING:
             return JobStatus.PENDING
-        if state == _RUNNING:
+        if state == RUNNING:
             return JobStatus.RUNNING
-        if state == _FINISHED:
+        if state == FINISHED:
             return JobStatus.FAILED if type(self._result) is Failure else JobStatus.DONE
         return JobStatus.CANCELLED
 
@@ -297,7 +298,7 @@ class Job(concurrent.futures.Future[T], Generic[T]):
             True if it is cancelled now, by this call or an earlier one; False if it runs or has ended. Of a running
             job nothing changes, except that no retry will follow.
         """
-        if self._state == _FINISHED:
+        if self._state == FINISHED:
             return False  # without a lock: Executor.map cancels each future it has taken the result of
         return self._runtime.cancel(self) or self.cancelled()
 
@@ -307,11 +308,11 @@ class Job(concurrent.futures.Future[T], Generic[T]):
 
     def running(self) -> bool:
         """Return True while the task runs."""
-        return self._state == _RUNNING
+        return self._state == RUNNING
 
     def done(self) -> bool:
         """Return True once the job has ended, however it did."""
-        return self._state in (_FINISHED, CANCELLED, _NOTIFIED)
+        return self._state in (FINISHED, CANCELLED, _NOTIFIED)
 
     def result(self, timeout: float | None = None) -> T:
         """Wait for the job to end and return its value, or raise what its last attempt raised.
@@ -331,7 +332,7 @@ class Job(concurrent.futures.Future[T], Generic[T]):
                 finalizer), where waiting could never end; or for a coroutine job inside the event loop of a worker,
                 where ``await job`` is the way.
         """
-        if self._state != _FINISHED:
+        if self._state != FINISHED:
             if timeout is None:
                 self._runtime.help(self)
             self._wait(timeout)
@@ -347,7 +348,7 @@ class Job(concurrent.futures.Future[T], Generic[T]):
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """Wait like :meth:`result` and return the error, or None if the job is DONE."""
-        if self._state != _FINISHED:
+        if self._state != FINISHED:
             if timeout is None:
                 self._runtime.help(self)
             self._wait(timeout)
@@ -397,7 +398,7 @@ class Job(concurrent.futures.Future[T], Generic[T]):
     def _wait(self, timeout: float | None) -> None:
         if not self._runtime.wait_for_end(self, timeout):
             raise TimeoutError(f"{self!r} had not ended within {timeout} s")
-        if self._state != _FINISHED:
+        if self._state != FINISHED:
             reason = self._result  # of a cancelled job: None, or the error that says why
             raise concurrent.futures.CancelledError(f"{self!r}") if reason is None else reason.with_traceback(None)
 
@@ -512,28 +513,28 @@ class Job(concurrent.futures.Future[T], Generic[T]):
         self._place = place
         self._started_at = now
         self._attempts += 1
-        self._state = _RUNNING
+        self._state = RUNNING
 
     def _finish(self, result: T, name: str, now: float) -> None:
-        if self._state is not _RUNNING:
+        if self._state is not RUNNING:
             self._illegal("finish")
         self._key = now
         self._result = result
         self._fn = name
         self._args = self._kwargs = self._context = None
-        self._state = _FINISHED
+        self._state = FINISHED
 
     def _fail(self, failure: Failure, now: float) -> None:
-        if self._state is not _RUNNING and self._state is not _PENDING:
+        if self._state is not RUNNING and self._state is not _PENDING:
             self._illegal("fail")
         self._key = now
         self._result = failure
         self._fn = failure.name
         self._args = self._kwargs = self._context = None
-        self._state = _FINISHED
+        self._state = FINISHED
 
     def _retry(self, run_at: float, key: object) -> None:
-        if self._state is not _RUNNING:
+        if self._state is not RUNNING:
             self._illegal("retry")
         self._run_at = run_at
         self._key = key
@@ -547,7 +548,7 @@ class Job(concurrent.futures.Future[T], Generic[T]):
 
         Where a condition exists, its waiters have to be told under it: the state says so until then.
         """
-        if self._state is not _PENDING and self._state is not _RUNNING:
+        if self._state is not _PENDING and self._state is not RUNNING:
             self._illegal("cancel")
         self._key = now
         self._result = reason

@@ -38,7 +38,7 @@ class Results(Iterator[T], Generic[T]):
         inputs: Iterator[tuple[Any, ...]],
         timeout: float | None,
         window: int | None,
-        bulk: tuple[Runtime, Options] | None,
+        bulk: tuple[Runtime, Options, float] | None,
     ) -> None:
         self._submit = submit
         self._bulk = bulk  # where to submit in batches, with what
@@ -115,22 +115,21 @@ class Results(Iterator[T], Generic[T]):
                 self._held = None
                 self._jobs.append(job)
 
-    def _read_batches(self, runtime: Runtime, options: Options) -> None:
+    def _read_batches(self, runtime: Runtime, options: Options, delay: float) -> None:
         """Submit in batches as far as that goes; what is left of the input is for the loop above."""
         while self._inputs is not None and takes_many(runtime, options):
             size = BATCH if self._window is None else min(BATCH, self._window - len(self._jobs))
             if size < 2:
                 return
-            batch: list[tuple[Any, ...]] = []  # item by item: what was read before an error of the input counts
+            batch: list[tuple[Any, ...]] = []
             try:
-                for item in islice(self._inputs, size):
-                    batch.append(item)
+                batch.extend(islice(self._inputs, size))  # what was read before an error of the input is in it
             except Exception as error:
                 self._fault = error
             if len(batch) < size:
                 self._inputs = None
             try:
-                submit_many(runtime, self._fn, batch, options, self._jobs)
+                submit_many(runtime, self._fn, batch, options, delay, self._jobs)
             except Exception as error:  # refused
                 self._inputs = None
                 self._fault = error
@@ -156,7 +155,7 @@ def map_over(
     timeout: object,
     chunksize: object,
     buffersize: object,
-    bulk: tuple[Runtime, Options] | None,
+    bulk: tuple[Runtime, Options, float] | None,
 ) -> Iterator[T]:
     """Check the arguments of a ``map`` and start it.
 

@@ -168,9 +168,17 @@ class Options:
                 self.lasting = copy.copy(self)  # a job must not keep its parents, nor must its record
                 self.lasting.lasting = self.lasting
             self.after = parents
-        # One test a submission for all that few jobs have: parents, limits, a timing, or times of their own.
+        # One test a submission for all that few jobs have: an id, parents, limits, a timing, or times of their own.
         own_times = at is not None or timeout is not None or expires is not None or deadline is not None
-        self.special = own_times or bool(parents or self.limits)
+        self.special = own_times or bool(parents or self.limits) or self.id is not None
+
+    def delayed(self, delay: float) -> Options:
+        """Return the same with this delay."""
+        if delay == self.delay:
+            return self
+        options = copy.copy(self)
+        options.delay = delay
+        return options
 
 
 def _checked_when(name: str, value: object) -> When:

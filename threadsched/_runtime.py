@@ -36,26 +36,65 @@ class Runtime(Watching):
     __slots__ = ()
 
     def submit(
-        self,
-        fn: Any,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any] | None,
-        options: Options,
-        held: Job[Any] | None,
+        self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None, options: Options, delay: float
     ) -> Job[Any]:
         """Accept a job: the hot path, a few C calls long inside the lock.
 
+        What has to be asked about, the job or the scheduler, goes through :meth:`enter`, which this is the plain case of.
+        """
+        if type(fn) is not FunctionType:
+            _outcome.check_task(fn)
+        context = (copy_context() or None) if options.context else None
+        now = self.now
+        job = Job(self, fn, args, kwargs or None, options, context, now(), delay)
+        core = self.core
+        ranking = core.door
+        if ranking is None or options.special or not self.manned:
+            return self.enter(job, options.delayed(delay))
+        key_of = ranking.key_of
+        key = job._key = key_of(job)
+        if self.mark is not None:
+            step_aside(self)
+        self.mark = job
+        with self.lock:
+            outer = core.entering
+            try:
+                if core.door is ranking and core.gate is None and self.launched:
+                    seq = next(core.numbers)
+                    if delay:
+                        if core.enter(job, seq):
+                            self._new_head_locked()
+                    else:
+                        # Core.enter(), without its call.
+                        core.entering = job
+                        core.latest = job._seq = seq
+                        ready = core.ready
+                        level = ready.level
+                        if key is ready.open_rank and level and level[-1] < seq:
+                            level.append(seq)
+                        else:
+                            ready.push((key, seq))
+                        if self.idle or self.watch:
+                            self._wake_locked()
+                    # Linearization point of a submission: all before can be undone, nothing comes after.
+                    core.pending[seq] = job
+                    core.entering = outer
+                    return job
+            except BaseException:
+                core.withdraw(job, outer)
+                raise
+            finally:
+                if self.mark is job:
+                    self.mark = None
+        return self.enter(job, options.delayed(delay))
+
+    def enter(self, job: Job[Any], options: Options, *, held: bool = False) -> Job[Any]:
+        """Accept a job that was made, whatever it is and however the scheduler stands.
+
         ``held`` is one that a full queue held up before, and for which there is a place now (see ``_full``).
         """
-        job = held
-        if job is None:
-            if type(fn) is not FunctionType:
-                _outcome.check_task(fn)
-            context = (copy_context() or None) if options.context else None
-            now = self.now
-            job = Job(self, fn, args, kwargs or None, options, context, now())
-            if options.special:
-                self._dress(job, options)
+        if options.special and not held:
+            self._dress(job, options)
         core = self.core
         while True:
             if not self.manned:
@@ -66,8 +105,7 @@ class Runtime(Watching):
                 with self.lock:
                     ranking.refuse_in_before()
                     seq = job._seq = next(core.numbers)  # a policy of the user's may look at job.seq
-            key_of = ranking.key_of
-            job._key = key_of(job)
+            job._key = ranking.key_of(job)
             if self.mark is not None:
                 step_aside(self)
             self.mark = job
@@ -93,8 +131,7 @@ class Runtime(Watching):
                         self._new_head_locked()
                     elif (self.idle or self.watch) and job._place is READY:
                         self._wake_locked()
-                    # Linearization point of a submission: all before can be undone, nothing comes after.
-                    core.pending[seq] = job
+                    core.pending[seq] = job  # Linearization point, as in submit().
                     core.entering = outer
                     return job
                 except BaseException as error:
@@ -116,7 +153,7 @@ class Runtime(Watching):
                 finally:
                     if self.mark is job:
                         self.mark = None
-        if held is not None:
+        if held:
             raise _full.StillFullError
         return _full.make_room(self, job, options)
 

@@ -396,7 +396,7 @@ class Series(Armable):
         options.timing, options.special, options.context = run, True, False
         try:
             fn, args, kwargs = task
-            runtime.submit(fn, args, kwargs, options, None)
+            runtime.submit(fn, args, kwargs, options, 0.0)
         except SupersededError:
             pass
         except (SchedulerClosedError, BrokenSchedulerError):

@@ -32,6 +32,7 @@ class Submitter(concurrent.futures.Executor):
             runtime.limits.check_names(options.limits)
         self._runtime = runtime
         self._options = options
+        self._delay = options.delay
         self._plan = plan
         self._given = given  # the names of the options
 
@@ -51,7 +52,7 @@ class Submitter(concurrent.futures.Executor):
         if self._plan is not DEFAULT_PLAN:
             refuse_recurring(self._given)
         try:
-            job: Job[Any] = self._runtime.submit(fn, args, kwargs, self._options, None)
+            job: Job[Any] = self._runtime.submit(fn, args, kwargs, self._options, self._delay)
         except IdTakenError as taken:  # and the option if_exists says what to do
             job = _taken.settle(self._runtime, taken, self._options)
         if self._options.after:
@@ -67,7 +68,7 @@ class Submitter(concurrent.futures.Executor):
         buffersize: int | None = None,
     ) -> Iterator[T]:
         """Submit ``fn`` for each input with these options; as ``Scheduler.map``."""
-        bulk = None if self._plan is not DEFAULT_PLAN else (self._runtime, self._options)
+        bulk = None if self._plan is not DEFAULT_PLAN else (self._runtime, self._options, self._delay)
         return map_over(self.submit, fn, iterables, timeout, chunksize, buffersize, bulk)
 
     def every(self, seconds: Seconds, fn: Callable[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> Schedule:

@@ -31,7 +31,7 @@ def settle(runtime: Runtime, taken: IdTakenError, options: Options) -> Job[Any]:
             return job
         try:  # it has ended meanwhile: the id is free, unless somebody else was faster
             try:
-                return runtime.submit(None, (), None, options, job)
+                return runtime.enter(job, options, held=True)
             except _full.StillFullError:
                 return _full.make_room(runtime, job, options)
         except IdTakenError as again:
