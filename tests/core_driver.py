@@ -22,7 +22,7 @@ def make_job(
 ) -> Job[Any]:
     """Return a job that no scheduler has accepted."""
     made = make_options(options)
-    job = kind(None, fn, args, None, made, None, now)  # type: ignore[arg-type]
+    job = kind(None, fn, args, None, made, None, now, made.delay)  # type: ignore[arg-type]
     if made.deadline is not None:  # as the runtime does
         job._deadline = made.deadline.on_clock(now, 0.0)
     return job

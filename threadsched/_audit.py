@@ -61,6 +61,8 @@ def check_invariants(core: Core) -> None:
         require(unsure or queue.in_order(), f"the {place} queue is out of order")
         if place is DELAYED:
             require(core.dead_delayed == len(entries) - len(live), "the count of dead delayed entries is off")
+    waits = len(core.delayed) or core.alarms.things or core.alarm is not None
+    require(core.timed or not waits, "something has its time, and no turn would look for it")
     if core.gate is not None:
         core.gate.check_invariants(core.pending, closed=core.closed)
     require(core.stale >= 0, "the count of stale entries is negative")

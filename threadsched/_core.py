@@ -21,7 +21,7 @@ from collections import deque
 from concurrent.futures import CancelledError
 from typing import Any, TypeAlias
 
-from threadsched._arming import Armings
+from threadsched._arming import Armable, Armings
 from threadsched._audit import check_invariants
 from threadsched._errors import DuplicateJobError
 from threadsched._gate import Gate
@@ -102,6 +102,7 @@ class Core:
         "stale",
         "stepped",
         "time_limits",
+        "timed",
         "waiting",
     )
 
@@ -136,6 +137,9 @@ class Core:
         self.released = False  # since the runtime last looked, a rule let a job go: somebody must wake up
         self.readmissions = 0  # how often that was straight into the ready queue
         self.alarm: float | None = None  # the instant at which the keepers want to be told
+        # Something may be delayed or armed, or an alarm set. Set before any of that is, and unset only by promote(): so a
+        # turn where nothing has to do with time makes one test instead of four.
+        self.timed = False
         # What is to be done outside the lock: a cancelled job whose watchers must still be told, (job, reason) to
         # cancel a job for, an armed thing whose time has come, or (None, spoils) to drop. Appended by anybody who holds
         # the lock, taken off at the front.
@@ -197,6 +201,7 @@ class Core:
                 ready.push((key, seq))
             return False
         job._place = DELAYED
+        self.timed = True
         delayed, run_at = self.delayed, job._run_at
         delayed.push((run_at, seq))
         lane = delayed.lane
@@ -254,6 +259,7 @@ class Core:
             # Whoever broke in there and cancelled it found it in no queue, and counted no dead entry.
             job._place = DELAYED if job._state == "PENDING" else WAITING
             if job._place is DELAYED:
+                self.timed = True
                 self.delayed.push((job._run_at, job._seq))
                 self.released = True
 
@@ -294,10 +300,15 @@ class Core:
             for keeper in self.keepers:
                 keeper.ring(now)
         try:
-            return self._promote(now)
+            moved = self._promote(now)
         except BaseException:
             self.delayed.untidy = self.ready.untidy = True  # an entry may be in neither
             raise
+        delayed = self.delayed
+        # No call from these looks to the store: whoever breaks in and delays something sets it again.
+        if not (delayed.lane or delayed.heap or delayed.untidy or self.alarms.things or self.alarm is not None):
+            self.timed = False
+        return moved
 
     def _promote(self, now: float) -> int:
         moved = 0
@@ -334,19 +345,12 @@ class Core:
         if self.halted:
             return None
         job = None
+        pop = ready.pop  # a function in a field is called more quickly from a local variable
         try:
-            while True:
-                level = ready.level
-                if level and not ready.lane and not ready.heap:
-                    # The same as the pop, for one of many equals, without its call and its tuple.
-                    rank, seq = ready.level_rank, level.popleft()
-                else:
-                    entry = ready.pop()
-                    if entry is None:
-                        break
-                    rank, seq = entry
+            while (entry := pop()) is not None:
+                seq = entry[1]
                 job = pending.get(seq)
-                if job is None or (self.stale and not (job._place is READY and rank is job._key)):
+                if job is None or (self.stale and not self.is_current(job, entry)):
                     continue
                 # Held back already: a policy that was swapped meanwhile left a second entry.
                 if job._attached is not None and (job._place is not READY or not self._may_start(job, now)):
@@ -354,11 +358,7 @@ class Core:
                 # Linearization point of a claim: this pop, and nothing else, decides against a cancel.
                 if pending.pop(seq, None) is not None:
                     self.running[seq] = job
-                    # Job._claim(), without its call.
-                    job._place = place
-                    job._started_at = now
-                    job._attempts += 1
-                    job._state = RUNNING
+                    job._claim(now, place)
                     if job._attached is not None:
                         for rule in job._attached.rules:
                             rule.started(job, now)
@@ -470,6 +470,58 @@ class Core:
         if self.gate is not None:
             self.gate.freed(self.pending)  # whatever the exception kept it from
 
+    # ---------------------------------------------------------------- both
+
+    def turn(self, settled: Job[Any] | None, result: object, name: str, now: float, place: object) -> Job[Any] | None:
+        """Settle a job that nothing is attached to, and claim the next: ``finish`` and ``claim`` for the plain case.
+
+        The same steps in the same order, without six calls, which is a tenth of what a job costs. What is not plain is
+        left to those two. Returns ``settled`` itself, untouched, if somebody broke in and attached something to it.
+        """
+        if settled is not None:
+            try:
+                seq = settled._seq
+                if self.running.pop(seq, None) is not None:
+                    if settled._attached is not None:
+                        self.running[seq] = settled
+                        return settled
+                    settled._key = now
+                    settled._result = result
+                    settled._fn = name
+                    settled._args = settled._kwargs = settled._context = None
+                    settled._state = FINISHED
+                    self.done += 1
+                    options = settled._options
+                    record = (seq, options, name, DONE, settled._priority, settled._attempts, settled._submitted_at,
+                              settled._run_at, settled._started_at, now, settled._place, None)  # fmt: skip
+                    self._ended.append(record)
+                    if options.id is not None:
+                        self._remember_id(options.id, record, settled)
+            except BaseException:
+                self._not_settled(settled)
+                raise
+        ready = self.ready
+        level = ready.level
+        if level and not (ready.lane or ready.heap or self.stale or self.halted or self.gate or ready.untidy):
+            pending = self.pending
+            job = None
+            try:
+                seq = level.popleft()
+                job = pending.get(seq)
+                if job is None or job._attached is not None:
+                    level.appendleft(seq)  # dead, or to be asked about
+                elif pending.pop(seq, None) is not None:  # Linearization point, as in claim().
+                    self.running[seq] = job
+                    job._place = place
+                    job._started_at = now
+                    job._attempts += 1
+                    job._state = RUNNING
+                    return job
+            except BaseException:
+                self._give_back(job)
+                raise
+        return self.claim(now, place)
+
     # ---------------------------------------------------------------- out
 
     def finish(self, job: Job[Any], result: object, name: str, now: float) -> bool:
@@ -478,12 +530,7 @@ class Core:
             seq = job._seq
             if self.running.pop(seq, None) is None:
                 return False
-            # Job._finish(), without its call.
-            job._key = now
-            job._result = result
-            job._fn = name
-            job._args = job._kwargs = job._context = None
-            job._state = FINISHED
+            job._finish(result, name, now)
             self.done += 1
             options = job._options
             # As _remember() does, without its call: a tenth of what a worker's whole round costs.
@@ -547,6 +594,7 @@ class Core:
             if self.running.pop(seq, None) is None:
                 return False
             job._retry(run_at, key)
+            self.timed = True
             self.retries += 1
             if seq in self.left_behind:
                 self.left_behind.discard(seq)
@@ -628,6 +676,7 @@ class Core:
     def repair(self) -> None:
         """Rebuild both heaps from the map, after an exception struck inside a change. O(n)."""
         self.entering = None
+        self.timed = True
         for job in list(self.pending.values()):
             if job._place is WAITING:  # perhaps a rule was kept from releasing it
                 self.waiting[job._seq] = job
@@ -656,6 +705,11 @@ class Core:
 
     def _ready_entries(self) -> list[Entry]:
         return [(job._key, seq) for seq, job in list(self.pending.items()) if job._place is READY]
+
+    def arm(self, thing: Armable, at: float) -> bool:
+        """Have a thing put into the outbox at an instant; True if it is the first one due now. O(log n)."""
+        self.timed = True
+        return self.alarms.arm(thing, at)
 
     def ring(self, now: float) -> None:
         """Put what is armed and due into the outbox; while nothing may start, it stays armed. O(k log n)."""
@@ -708,6 +762,12 @@ class Core:
             series.closed(self)  # what is armed is dropped, under every mode
         self.time_limits.ring()  # who watches nothing leaves now
 
+    def bound(self, gate: Gate | None) -> None:
+        """Bound the pending jobs, before there are any: from now on each newcomer is asked about."""
+        self.gate = gate
+        if gate is not None:
+            self.door = None
+
     def pause(self, paused: bool) -> None:
         """Start nothing, or start again; a closed scheduler cannot be paused."""
         self.paused = paused and not self.closed
@@ -743,7 +803,8 @@ class Core:
             return []
         self.ranking = ranking
         self.ready = ready
-        self.door = None if self.closed or self.stepped or not ranking.trusted else ranking
+        asked = self.closed or self.stepped or not ranking.trusted or (self.gate and self.gate.limit)
+        self.door = None if asked else ranking
         self.stale = 0
         try:
             for job in jobs:

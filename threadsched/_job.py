@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 # The words of concurrent.futures, which its wait() and as_completed() look for in _state.
-_PENDING = "PENDING"
+PENDING = "PENDING"
 RUNNING = "RUNNING"
 CANCELLED = "CANCELLED"  # decided, and those who watch its condition not yet told
 _NOTIFIED = "CANCELLED_AND_NOTIFIED"
@@ -199,7 +199,7 @@ class Job(concurrent.futures.Future[T], Generic[T]):
         self._options = options.lasting
         self._priority = options.priority
         self._submitted_at = now
-        self._state = _PENDING
+        self._state = PENDING
         if delay:
             self._run_at = now + delay
             self._place: Any = DELAYED
@@ -263,7 +263,7 @@ class Job(concurrent.futures.Future[T], Generic[T]):
     def status(self) -> JobStatus:
         """Where it stands now."""
         state = self._state
-        if state == _PENDING:
+        if state == PENDING:
             return JobStatus.PENDING
         if state == RUNNING:
             return JobStatus.RUNNING
@@ -508,7 +508,7 @@ class Job(concurrent.futures.Future[T], Generic[T]):
         raise _errors.IllegalMoveError(f"cannot {move} {self!r}")
 
     def _claim(self, now: float, place: object) -> None:
-        if self._state is not _PENDING:
+        if self._state is not PENDING:
             self._illegal("claim")
         self._place = place
         self._started_at = now
@@ -525,7 +525,7 @@ class Job(concurrent.futures.Future[T], Generic[T]):
         self._state = FINISHED
 
     def _fail(self, failure: Failure, now: float) -> None:
-        if self._state is not RUNNING and self._state is not _PENDING:
+        if self._state is not RUNNING and self._state is not PENDING:
             self._illegal("fail")
         self._key = now
         self._result = failure
@@ -539,7 +539,7 @@ class Job(concurrent.futures.Future[T], Generic[T]):
         self._run_at = run_at
         self._key = key
         self._place = DELAYED
-        self._state = _PENDING
+        self._state = PENDING
 
     def _cancel(
         self, name: str, now: float, reason: concurrent.futures.CancelledError | None = None, *, orphaned: bool = False
@@ -548,7 +548,7 @@ class Job(concurrent.futures.Future[T], Generic[T]):
 
         Where a condition exists, its waiters have to be told under it: the state says so until then.
         """
-        if self._state is not _PENDING and self._state is not RUNNING:
+        if self._state is not PENDING and self._state is not RUNNING:
             self._illegal("cancel")
         self._key = now
         self._result = reason

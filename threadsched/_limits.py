@@ -497,6 +497,7 @@ class Limits:
             heapify(alarms)
         while alarms and alarms[0][2].alarm != alarms[0][0]:
             heappop(alarms)
+        self.core.timed = True
         self.core.alarm = alarms[0][0] if alarms else None
 
     # ---------------------------------------------------------------- from outside

@@ -13,7 +13,7 @@ from typing import Any
 
 from threadsched import _dependencies, _full, _inspect, _locks, _outcome, _reorder, _time_limits
 from threadsched._core import IdTakenError
-from threadsched._job import READY, Job
+from threadsched._job import DELAYED, PENDING, READY, Job
 from threadsched._locks import step_aside
 from threadsched._options import Options
 from threadsched._policy import BeforeRaisedError, OrderingPolicy
@@ -24,6 +24,7 @@ from threadsched._watcher import Watching
 from threadsched._worker import AGAIN, CLEAR, CONDITION, IDLE, LEAVE, OUTBOX, TELL, WATCH, Worker
 
 copy_context = contextvars.copy_context
+new_job: Any = Job.__new__
 
 
 class Runtime(Watching):
@@ -44,12 +45,29 @@ class Runtime(Watching):
         """
         if type(fn) is not FunctionType:
             _outcome.check_task(fn)
-        context = (copy_context() or None) if options.context else None
-        now = self.now
-        job = Job(self, fn, args, kwargs or None, options, context, now(), delay)
+        # Job.__init__(), without its call.
+        job: Job[Any] = new_job(Job)
+        job._runtime = self
+        job._fn = fn
+        job._args = args
+        job._kwargs = kwargs or None
+        job._context = (copy_context() or None) if options.context else None
+        job._options = options.lasting
+        job._priority = options.priority
+        job._state = PENDING
+        job._attempts = 0
+        job._started_at = job._attached = job._result = None
+        clock = self.now
+        job._submitted_at = now = clock()
+        if delay:
+            job._run_at = now + delay
+            job._place = DELAYED
+        else:
+            job._run_at = now
+            job._place = READY
         core = self.core
         ranking = core.door
-        if ranking is None or options.special or not self.manned:
+        if ranking is None or options.special:
             return self.enter(job, options.delayed(delay))
         key_of = ranking.key_of
         key = job._key = key_of(job)
@@ -59,7 +77,7 @@ class Runtime(Watching):
         with self.lock:
             outer = core.entering
             try:
-                if core.door is ranking and core.gate is None and self.launched:
+                if core.door is ranking and self.manned:
                     seq = next(core.numbers)
                     if delay:
                         if core.enter(job, seq):
@@ -196,35 +214,40 @@ class Runtime(Watching):
         with self.lock:
             try:
                 worker.job = None
-                worker.settled = settled  # until the next turn: should this thread die before everybody is told
                 self.last_reading = now
                 core.entering = None  # heals what an interrupted submission may have left
+                plain = None
                 if settled is not None:
                     attached = settled._attached
                     if attached is None:
-                        core.finish(settled, result, name, now)
-                    elif attached.condition is not None or (
-                        worker.attempt is not None and worker.attempt.late(settled, now)
-                    ):
-                        worker.order = CONDITION
-                        return None
-                    elif core.finish(settled, result, name, now):
-                        worker.attempt = None
-                        _locks.release_all(attached.tokens)
-                        _spoil, attached.error = attached.error, None  # dropped when this frame ends, unlocked
-                        if attached.callbacks:
-                            self._settled_locked()
-                            worker.order = TELL
+                        plain = settled
+                    else:
+                        worker.settled = settled  # until the next turn: should this thread die before everybody is told
+                        late = worker.attempt is not None and worker.attempt.late(settled, now)
+                        if late or attached.condition is not None:
+                            worker.order = CONDITION
                             return None
-                if core.alarms.things:
-                    core.ring(now)
-                if core.outbox or core.ranking.faults:
-                    worker.order = OUTBOX
-                    return None
-                delayed = core.delayed
-                moved = core.promote(now) if delayed.lane or delayed.heap or core.alarm is not None else 0
-                job = core.claim(now, worker)
+                        if core.finish(settled, result, name, now):
+                            worker.attempt = None
+                            _locks.release_all(attached.tokens)
+                            _spoil, attached.error = attached.error, None  # dropped when this frame ends, unlocked
+                            if attached.callbacks:
+                                self._settled_locked()
+                                worker.order = TELL
+                                return None
+                        worker.settled = None
+                moved = 0
+                if core.timed or core.outbox or core.ranking.faults:
+                    if core.alarms.things:
+                        core.ring(now)
+                    if core.outbox or core.ranking.faults:
+                        worker.order = OUTBOX if plain is None else CONDITION
+                        return None
+                    moved = core.promote(now)
+                job = core.turn(plain, result, name, now, worker)
                 if job is not None:
+                    if job is plain:
+                        return self.turn(worker, settled, result, name, now)  # who broke in has attached something to it
                     worker.job = job
                     if self.idle or self.watch or self.helpers:
                         self._pass_on_locked(moved)

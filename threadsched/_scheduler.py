@@ -96,7 +96,7 @@ class Scheduler(Face):
             initializer=None if initializer is None else _bind(initializer, initargs),
             exit_timeout=_numbers.seconds("exit_timeout", exit_timeout),
         )
-        self._runtime.core.gate = gate
+        self._runtime.core.bound(gate)
         self._submitters = Submitters(self._runtime)
         if isinstance(clock, VirtualClock):
             clock.attach(self._runtime)

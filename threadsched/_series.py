@@ -302,7 +302,7 @@ class Series(Armable):
                 return False
             if at <= now and not core.halted:
                 return True
-            if not (self.ticket and self.armed_at == at) and core.alarms.arm(self, at):
+            if not (self.ticket and self.armed_at == at) and core.arm(self, at):
                 runtime._new_head_locked()
             if self.over is not None:
                 core.alarms.disarm(self)  # ended by a handler that broke in

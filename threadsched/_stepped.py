@@ -77,7 +77,7 @@ class StepScheduler(Face):
             history=_numbers.count("history", history),
             stepped=True,
         )
-        self._runtime.core.gate = make_gate(max_pending, on_full, queue, stepped=True)
+        self._runtime.core.bound(make_gate(max_pending, on_full, queue, stepped=True))
         self._submitters = Submitters(self._runtime)
         self._runtime.ticker = threading.get_ident()
         self._runtime.face = weakref.ref(self)

@@ -137,7 +137,7 @@ class WallWatch(Armable):
 
     def keep_looking_locked(self, runtime: Runtime, now: float) -> None:
         """See to the next look, if there is anything to look for and nobody will tell us."""
-        if self.busy and not self.ticket and not self._told and runtime.core.alarms.arm(self, now + PERIOD):
+        if self.busy and not self.ticket and not self._told and runtime.core.arm(self, now + PERIOD):
             runtime._new_head_locked()
 
     def proceed(self, runtime: Runtime) -> None:

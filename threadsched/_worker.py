@@ -184,6 +184,7 @@ class Worker:
         settled: Job[Any] | None = None
         result: Any = None
         name = ""
+        empty = Context()
         while True:
             try:
                 now = clock()
@@ -195,18 +196,29 @@ class Worker:
                     self.carry_home(settled, result, name)
                 # Nothing of the last job may outlive it here, and now the lock is free.
                 fn = args = kwargs = context = result = settled = self.settled = None
+                if empty:
+                    empty = Context()
                 if not self.rest() or (self.detached and not runtime.come_home(self)):
                     return
                 continue
             # The references of the last job are replaced here, and not under the lock; those of this job are kept
             # until it is settled, for then the job drops its own.
-            settled = self.settled = None
+            settled = None
             fn, args, kwargs, context = job._fn, job._args, job._kwargs, job._context
             try:
-                # run_task(), without its call.
-                context = own_context(job) if context is not None else Context()
-                result = context.run(fn, *args, **kwargs) if kwargs else context.run(fn, *args)
+                # run_task(), without its call, and without making a tuple of arguments that are not there.
+                if context is not None:
+                    context = own_context(job)
+                else:
+                    context = empty = empty if not empty else Context()  # made anew once a task has left something in it
+                if kwargs:
+                    result = context.run(fn, *args, **kwargs)
+                elif args:
+                    result = context.run(fn, *args)
+                else:
+                    result = context.run(fn)
                 if type(result) is CoroutineType:
+                    empty = Context()  # what that leaves on the loop may go on in the other
                     result = _coroutines.run(self, result, context)
             except BaseException as error:  # a task may raise anything; it is that job's failure and nobody else's
                 runtime.attempt_failed(job, error, self.attempt)
