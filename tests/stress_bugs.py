@@ -61,15 +61,14 @@ def run_once_more_later(patch: pytest.MonkeyPatch) -> None:
 def lose_jobs(patch: pytest.MonkeyPatch) -> None:
     """A job is accepted and stands in no queue; the audit, which would notice, does not look."""
     patch.setattr(_inspect, "check", lambda runtime: None)
-    genuine, due = _core.Core.enter, every(300)
+    genuine, due = _core.Core.turn, every(300)
 
-    def enter(self: Any, job: Any, seq: int) -> Any:
-        answer = genuine(self, job, seq)
-        if due() and self.ready.heap:
-            self.ready.rebuild(lambda: [entry for entry in self.ready.entries() if entry[1] != seq])
-        return answer
+    def turn(self: Any, *arguments: Any) -> Any:
+        if due():
+            self.ready.pop()
+        return genuine(self, *arguments)
 
-    patch.setattr(_core.Core, "enter", enter)
+    patch.setattr(_core.Core, "turn", turn)
 
 
 def drop_jobs(patch: pytest.MonkeyPatch) -> None:

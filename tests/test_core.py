@@ -8,7 +8,7 @@ import pytest
 
 from tests.core_driver import Driver, failure_of, make_job, nothing
 from threadsched import DuplicateJobError, FifoPolicy, InvariantError, Job, JobStatus, OldestDuePolicy, PriorityPolicy
-from threadsched._core import DRAINS, SWEEP_EVERY, SWEEP_SLACK
+from threadsched._core import DRAINS, SWEEP_EVERY, SWEEP_SHARE, SWEEP_SLACK
 from threadsched._job import DELAYED, READY
 from threadsched._policy import Ranking
 
@@ -434,7 +434,7 @@ def test_a_hundred_thousand_cancels_leave_no_entries(queue: str, delay: float):
         if job not in chosen:
             assert core.cancel(job, "nothing", 0.0) is not None
     heap = core.delayed if delay else core.ready
-    assert len(heap) <= 2 * len(kept) + SWEEP_SLACK + SWEEP_EVERY
+    assert len(heap) <= SWEEP_SHARE * len(kept) + SWEEP_SLACK + SWEEP_EVERY
     assert sweeps <= 2 * math.log2(total)  # each sweep halves: constant time for each cancel
     driver.check()
     driver.promote(10)

@@ -8,7 +8,7 @@ import pytest
 
 from tests.core_driver import Driver, failure_of, make_job
 from threadsched import FifoPolicy, InvariantError, Job, JobStatus, _core
-from threadsched._core import SWEEP_SLACK, Core
+from threadsched._core import SWEEP_SHARE, SWEEP_SLACK, Core
 from threadsched._gate import Gate
 from threadsched._heap import LazyQueue
 from threadsched._job import DELAYED, READY, WAITING
@@ -319,15 +319,15 @@ def test_audit_hands_itself_to_the_schedules():
 @pytest.mark.parametrize("delay", [0, 5])
 @pytest.mark.parametrize("living", [0, 1, 10, 100])
 @pytest.mark.parametrize("more", [1, 2])
-def test_sweep_comes_when_the_dead_outnumber_the_living_by_the_slack(
+def test_sweep_comes_when_most_entries_are_dead_by_the_slack(
     monkeypatch: pytest.MonkeyPatch, living: int, more: int, delay: float
 ):
-    """One cancel that brings the dead beyond the living and the slack together, and they are gone; none earlier."""
+    """One cancel that brings the dead beyond thrice the living and the slack, and they are gone; none earlier."""
     monkeypatch.setattr(_core, "SWEEP_EVERY", 1)  # else only every so many-th cancel looks
     driver = Driver()
     queue = driver.core.delayed if delay else driver.core.ready
     alive = [driver.submit(delay=delay) for _ in range(living)]
-    dead = [driver.submit(delay=delay) for _ in range(living + SWEEP_SLACK + more)]
+    dead = [driver.submit(delay=delay) for _ in range((SWEEP_SHARE - 1) * living + SWEEP_SLACK + more)]
     for job in dead[:-1]:
         driver.cancel(job)
     assert len(queue) == living + len(dead)

@@ -23,7 +23,7 @@ from threadsched import (
     Scheduler,
     current_job,
 )
-from threadsched._core import SWEEP_EVERY, SWEEP_SLACK
+from threadsched._core import SWEEP_EVERY, SWEEP_SHARE, SWEEP_SLACK
 from threadsched._reorder import Glimpse, reorder
 from threadsched.testing import FakeClock, StepScheduler
 
@@ -474,7 +474,7 @@ def test_stale_entries_are_swept_without_repeated_work(monkeypatch: pytest.Monke
     changes = 20_000
     for number in range(changes):
         assert reorder(core, jobs[0], number % 977 + 0.5, None)
-        assert len(core.ready) <= 2 * len(jobs) + SWEEP_SLACK + SWEEP_EVERY
+        assert len(core.ready) <= SWEEP_SHARE * len(jobs) + SWEEP_SLACK + SWEEP_EVERY
     assert len(rebuilt) <= changes / len(jobs)
     core.check_invariants()
     # Cancels beside stale entries do not go through the heap each time either.

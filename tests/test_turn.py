@@ -310,7 +310,7 @@ def test_workers_that_could_not_be_started_elsewhere_are_started_here():
     """A submission that relied on another thread's start, which failed, tries itself."""
     scheduler = Scheduler(1)
     scheduler._runtime.manned = True  # as the other thread had left it
-    assert scheduler.submit(int).result(PATIENCE) == 0
+    assert scheduler.options(id="one that is asked about").submit(int).result(PATIENCE) == 0
     scheduler.shutdown()
 
 

@@ -33,7 +33,10 @@ from threadsched._records import JobInfo, JobStatus
 from threadsched._rules import Keeper
 from threadsched._time_limits import TimeLimits
 
-# Dead entries are swept when they outnumber the live ones by this many: below it a sweep is not worth its call.
+# Dead entries are swept when the queues hold more than so many entries for each live job, and this many beyond: a sweep
+# meets memory in no order, which makes it the dearest part of a cancel among a million, and below the slack it is not
+# worth its call.
+SWEEP_SHARE = 4
 SWEEP_SLACK = 64
 
 # ... and looked for at every so many-th cancel only: the look is a tenth of what a cancel costs. A power of two.
@@ -137,8 +140,8 @@ class Core:
         self.released = False  # since the runtime last looked, a rule let a job go: somebody must wake up
         self.readmissions = 0  # how often that was straight into the ready queue
         self.alarm: float | None = None  # the instant at which the keepers want to be told
-        # Something may be delayed or armed, or an alarm set. Set before any of that is, and unset only by promote(): so a
-        # turn where nothing has to do with time makes one test instead of four.
+        # Something may be delayed or armed, or an alarm set. True before any of that is, and False only by promote(): a
+        # turn that has nothing to do with time makes one test instead of four.
         self.timed = False
         # What is to be done outside the lock: a cancelled job whose watchers must still be told, (job, reason) to
         # cancel a job for, an armed thing whose time has come, or (None, spoils) to drop. Appended by anybody who holds
@@ -204,8 +207,8 @@ class Core:
         self.timed = True
         delayed, run_at = self.delayed, job._run_at
         delayed.push((run_at, seq))
-        lane = delayed.lane
-        if lane and lane[0][0] < run_at and not delayed.untidy:
+        lane, heap = delayed.lane, delayed.heap
+        if ((lane and lane[0][0] < run_at) or (heap and heap[0][0] < run_at)) and not delayed.untidy:
             return False  # the usual answer, without a call
         return self._heads_delayed(seq)
 
@@ -633,7 +636,10 @@ class Core:
             # Linearization point of a cancel.
             if pending.pop(job._seq, None) is None:
                 return None
-            self._left_queue(job)
+            if job._place is DELAYED and not self.indexed:
+                self.dead_delayed += 1  # what _left_queue() does, without its call
+            else:
+                self._left_queue(job)
             job._cancel(name, now, reason)
             self.cancelled += 1
             if self.gate is not None:
@@ -642,7 +648,13 @@ class Core:
             if attached is not None:
                 attached.error = None
                 self._tell_rules(job, now)
-            self._remember(job, CANCELLED, None)
+            # As _remember() does, without its call.
+            options = job._options
+            record = (job._seq, options, name, CANCELLED, job._priority, job._attempts, job._submitted_at, job._run_at,
+                      job._started_at, now, job._place, None)  # fmt: skip
+            self._ended.append(record)
+            if options.id is not None:
+                self._remember_id(options.id, record, job)
         except BaseException:
             self._not_settled(job)
             raise
@@ -661,9 +673,9 @@ class Core:
             self.ready.discard((job._key, job._seq))
 
     def sweep(self) -> None:
-        """Filter a heap in which the dead outnumber the living: O(1) amortised per cancel."""
+        """Filter a heap of mostly dead entries: O(1) amortised per cancel."""
         delayed, ready = self.delayed, self.ready
-        excess = len(delayed) + len(ready) - 2 * (len(self.pending) - len(self.waiting))
+        excess = len(delayed) + len(ready) - SWEEP_SHARE * (len(self.pending) - len(self.waiting))
         if excess <= SWEEP_SLACK or self.entering is not None:
             return  # few dead; or a submission further down this stack has an entry in a heap and none in the map
         if self.dead_delayed * 2 > len(delayed):

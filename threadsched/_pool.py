@@ -47,6 +47,7 @@ class Pool(Awaiting):
                 with self.lock:
                     if number not in self.workers:
                         self.launched.discard(number)
+                        self.manned = False  # at once: a submission relies on it
                 break
         _exit.cover_child_process(self)
         with self.lock:

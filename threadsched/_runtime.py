@@ -41,7 +41,7 @@ class Runtime(Watching):
     ) -> Job[Any]:
         """Accept a job: the hot path, a few C calls long inside the lock.
 
-        What has to be asked about, the job or the scheduler, goes through :meth:`enter`, which this is the plain case of.
+        It is the plain case of :meth:`enter`, which what has to be asked about goes through, job or scheduler.
         """
         if type(fn) is not FunctionType:
             _outcome.check_task(fn)
@@ -246,8 +246,8 @@ class Runtime(Watching):
                     moved = core.promote(now)
                 job = core.turn(plain, result, name, now, worker)
                 if job is not None:
-                    if job is plain:
-                        return self.turn(worker, settled, result, name, now)  # who broke in has attached something to it
+                    if job is plain:  # somebody broke in and attached something to it
+                        return self.turn(worker, settled, result, name, now)
                     worker.job = job
                     if self.idle or self.watch or self.helpers:
                         self._pass_on_locked(moved)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import concurrent.futures
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+import math
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from datetime import timedelta
 from typing import Any, NoReturn, ParamSpec, TypeVar, overload
 
@@ -18,6 +19,8 @@ from threadsched._schedule import Schedule
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+new_submitter: Any = object.__new__
 
 
 class Submitter(concurrent.futures.Executor):
@@ -35,6 +38,16 @@ class Submitter(concurrent.futures.Executor):
         self._delay = options.delay
         self._plan = plan
         self._given = given  # the names of the options
+
+    def delayed(self, delay: float) -> Submitter:
+        """Return the same with a delay in seconds, which was checked."""
+        twin: Submitter = new_submitter(Submitter)
+        twin._runtime = self._runtime
+        twin._options = self._options
+        twin._delay = delay
+        twin._plan = self._plan
+        twin._given = (*self._given, "delay")
+        return twin
 
     @overload
     def submit(self, fn: Callable[P, Coroutine[Any, Any, T]], /, *args: P.args, **kwargs: P.kwargs) -> Job[T]: ...
@@ -54,7 +67,7 @@ class Submitter(concurrent.futures.Executor):
         try:
             job: Job[Any] = self._runtime.submit(fn, args, kwargs, self._options, self._delay)
         except IdTakenError as taken:  # and the option if_exists says what to do
-            job = _taken.settle(self._runtime, taken, self._options)
+            job = _taken.settle(self._runtime, taken, self._options.delayed(self._delay))
         if self._options.after:
             self._runtime.drain_or_leave()  # a parent that has failed already counts before anybody has the job
         return job
@@ -101,7 +114,10 @@ class Submitter(concurrent.futures.Executor):
 
 
 class Submitters:
-    """Makes the submitters of one scheduler, and remembers those for plain options: few differ, many are asked for."""
+    """Makes the submitters of one scheduler, and remembers those for plain options: few differ, many are asked for.
+
+    A delay, which may be another one each time, is no part of what is remembered.
+    """
 
     # Types whose equal values mean the same option, as long as the type is the same: True and 1 do not.
     PLAIN = frozenset({int, float, str, bool, timedelta, type(None)})
@@ -110,22 +126,29 @@ class Submitters:
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self._made: dict[tuple[object, ...], Submitter] = {}
+        self._undelayed = self._make({})
 
-    def get(self, options: Mapping[str, Any]) -> Submitter:
-        """Return a submitter with these options, checked."""
+    def get(self, options: Any) -> Submitter:
+        """Return a submitter with these options, a dictionary that becomes its own, checked."""
+        delay = options.get("delay")
+        if type(delay) is float and 0.0 <= delay < math.inf and "at" not in options:
+            if len(options) == 1:
+                return self._undelayed.delayed(delay)
+            del options["delay"]
+            return self.get(options).delayed(delay)
         kinds = tuple(map(type, options.values()))
         if "id" in options or not self.PLAIN.issuperset(kinds):
-            return self._make(dict(options))
+            return self._make(options)
         key = (kinds, *options.items())
         submitter = self._made.get(key)
         if submitter is None:
-            submitter = self._make(dict(options))
+            submitter = self._make(options)
             if len(self._made) >= self.MOST:
                 self._made.clear()
             self._made[key] = submitter
         return submitter
 
-    def _make(self, given: dict[str, object]) -> Submitter:
+    def _make(self, given: dict[str, Any]) -> Submitter:
         """Check options, those of jobs and those of schedules apart."""
         if RECURRING.isdisjoint(given):
             return Submitter(self._runtime, make_options(given), DEFAULT_PLAN, given)

@@ -210,7 +210,9 @@ class Worker:
                 if context is not None:
                     context = own_context(job)
                 else:
-                    context = empty = empty if not empty else Context()  # made anew once a task has left something in it
+                    if empty:
+                        empty = Context()  # a task has left something in the last one
+                    context = empty
                 if kwargs:
                     result = context.run(fn, *args, **kwargs)
                 elif args:

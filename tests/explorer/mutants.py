@@ -40,15 +40,15 @@ MUTANTS = (
     Mutant(
         "a submission does not look whether the policy was swapped",
         "_runtime:Runtime.submit",
-        "if core.ranking is not ranking:",
-        "if False:",
+        "if core.door is ranking and self.manned:",
+        "if core.door is not None and self.manned:",
         "policy+submit+submit/1/fine",
     ),
     Mutant(
         "a submission does not look whether the door has closed",
         "_runtime:Runtime.submit",
-        "if core.closed:",
-        "if False:",
+        "if core.door is ranking and self.manned:",
+        "if core.door is ranking or core.closed:",
         "submit+close/1/fine",
     ),
     Mutant(
@@ -97,8 +97,8 @@ MUTANTS = (
     Mutant(
         "the settling worker does not look whether wait() watches the job",
         "_runtime:Runtime.turn",
-        "elif attached.condition is not None or (",
-        "elif False or (",
+        "if late or attached.condition is not None:",
+        "if late:",
         "settle+wait/1/fine",
     ),
     Mutant(
