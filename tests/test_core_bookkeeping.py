@@ -313,6 +313,61 @@ def test_audit_hands_itself_to_the_schedules():
     assert seen == [driver.core]
 
 
+# ---------------------------------------------------------------- a turn
+
+
+def test_turn_does_what_finish_and_claim_do():
+    """A turn leaves a plain job, the one it claims, the counts and the history as the two moves would."""
+
+    def done(driver: Driver, *, at_once: bool) -> tuple[object, ...]:
+        first, second = driver.submit(id="first"), driver.submit()
+        assert driver.claim() is first
+        driver.now = 2.0
+        if at_once:
+            claimed = driver.core.turn(first, "value", "name", 2.0, "worker")
+        else:
+            driver.core.finish(first, "value", "name", 2.0)
+            claimed = driver.claim()
+        assert claimed is second
+        driver.check()
+        fields = [{slot: getattr(job, slot) for slot in Job.__slots__ if slot != "_options"} for job in (first, second)]
+        core = driver.core
+        return fields, core.ended(), core.done, core.status_of("first"), [*core.running], [*core.pending]
+
+    assert done(Driver(), at_once=True) == done(Driver(), at_once=False)
+
+
+def test_turn_leaves_a_job_to_which_somebody_attached_something_just_now():
+    """A handler that comes between the look at what is attached and the move is not passed over: look again."""
+    driver = Driver()
+    job, other = driver.submit(), driver.submit()
+    assert driver.claim() is job
+
+    class Running(dict[int, Job[Any]]):
+        def pop(self, seq: int, *default: Any) -> Any:
+            job._attach().callbacks.append(print)
+            return super().pop(seq, *default)
+
+    driver.core.running = Running(driver.core.running)
+    assert driver.core.turn(job, "value", "name", 0.0, "worker") is job
+    assert (job.status, other.status) == (RUNNING, PENDING)
+    driver.check()
+
+
+def test_turn_asks_about_a_job_with_rules():
+    """One of many equals that has a rule is asked about, and the dead are passed over, in the order of submission."""
+    driver = Driver()
+    dead = driver.submit()
+    asked = driver.submit()
+    plain = driver.submit()
+    asked._attach().rules = (rule := Recorder(),)
+    driver.cancel(dead)
+    assert driver.core.turn(None, None, "", 0.0, "worker") is asked
+    assert [call[0] for call in rule.calls] == ["may_start", "started"]
+    assert driver.core.turn(None, None, "", 0.0, "worker") is plain
+    assert driver.core.turn(None, None, "", 0.0, "worker") is None
+
+
 # ---------------------------------------------------------------- sweeps
 
 

@@ -298,6 +298,7 @@ MOVES += ["claim_one", "claim_given", "fail_pending", "swap", "shut", "open", "o
 def test_moves_of_the_core_agree_with_lists(queue: str, policy: str, slack: int, program: list[tuple[str, int, int]]):
     """Any order of moves, each job's and all jobs', leaves the core as the lists say; sweeps that come early, too."""
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_core, "SWEEP_SHARE", 2)
         patch.setattr(_core, "SWEEP_SLACK", slack)
         if slack == 1:
             patch.setattr(_core, "SWEEP_EVERY", 1, raising=False)

@@ -137,6 +137,23 @@ def reranked(scene: Scene) -> Callable[[], object]:
     return lambda: core.rerank(Ranking(ByText()), {seq: ("text", -seq) for seq in core.pending})
 
 
+def levelled(scene: Scene) -> Callable[[], object]:
+    """A turn where all that is ready ranks alike, the first of it dead."""
+    scene.driver.claim_all()
+    dead, *scene.ready = [scene.submit() for _ in range(4)]
+    scene.driver.cancel(dead)
+    return lambda: turn(scene)
+
+
+def turn(scene: Scene) -> Job[Any] | None:
+    """What a worker does: once more if somebody who broke in attached something to the job that it settles."""
+    core = scene.driver.core
+    job = core.turn(scene.runs, "value", "name", 10.0, "worker")
+    if job is scene.runs:
+        scene.driver.finish(job)
+    return job
+
+
 class ByText:
     def key(self, job: Job[Any]) -> tuple[str, int]:
         return ("text", -job.seq)
@@ -150,6 +167,8 @@ OPERATIONS: dict[str, Callable[[Scene], Callable[[], object]]] = {
     "claim one ready": lambda scene: lambda: scene.driver.core.claim_one(scene.ready[0], 10.0),
     "claim one delayed": lambda scene: lambda: scene.driver.core.claim_one(scene.delayed[0], 10.0),
     "finish": lambda scene: lambda: scene.driver.finish(scene.runs),
+    "turn": lambda scene: lambda: turn(scene),
+    "turn among equals": levelled,
     "fail": lambda scene: lambda: scene.driver.fail(scene.runs),
     "fail pending": lambda scene: lambda: scene.driver.fail(scene.delayed[1]),
     "retry": lambda scene: lambda: scene.driver.retry(scene.runs, 12.0),
@@ -198,6 +217,7 @@ STRIKES: dict[str, Callable[[Scene], object]] = {
 @pytest.mark.parametrize("queue", ["lazy", "indexed"])
 def test_core_survives_a_strike(queue: str, operation: str, strike: str, monkeypatch: pytest.MonkeyPatch):
     """Wherever the strike falls inside the operation, all jobs come to one end and the structures agree."""
+    monkeypatch.setattr(core_module, "SWEEP_SHARE", 2)
     monkeypatch.setattr(core_module, "SWEEP_SLACK", SLACK)
     monkeypatch.setattr(core_module, "SWEEP_EVERY", 1)
     wrong: dict[str, str] = {}

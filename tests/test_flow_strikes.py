@@ -18,6 +18,7 @@ queues = pytest.mark.parametrize("queue", ["lazy", "indexed"])
 @pytest.fixture(autouse=True)
 def struck_files(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(strikes, "FILES", {*strikes.FILES, _gate.__file__, _reorder.__file__})
+    monkeypatch.setattr(_core, "SWEEP_SHARE", 2)
     monkeypatch.setattr(_core, "SWEEP_SLACK", SLACK)
     monkeypatch.setattr(_core, "SWEEP_EVERY", 1)
 

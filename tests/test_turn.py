@@ -333,6 +333,27 @@ def test_end_that_waited_for_the_lock_sees_the_condition(hand: Hand):
     job.exception(0)
 
 
+@pytest.mark.parametrize("delayed", [False, True])
+def test_callback_that_breaks_into_the_settling_is_called(hand: Hand, delayed: bool):
+    """A callback that a finalizer adds while the worker is about to settle the job is called, and once."""
+    job, told = hand.scheduler.submit(int), []
+    other = hand.scheduler.options(delay=9).submit(int) if delayed else hand.scheduler.submit(int)
+    assert hand.turn() is job
+
+    class Running(dict[int, Job[Any]]):
+        def pop(self, seq: int, *default: Any) -> Any:
+            if not told and job._attached is None:
+                job.add_done_callback(told.append)
+            return super().pop(seq, *default)
+
+    hand.runtime.core.running = Running(hand.runtime.core.running)
+    assert hand.turn(job, 0) is None
+    assert hand.worker.order is TELL
+    hand.worker.carry_home(job, 0, "name")
+    assert told == [job]
+    assert hand.turn() is (None if delayed else other)
+
+
 # ---------------------------------------------------------------- what strikes as a worker goes to rest
 
 
