@@ -511,7 +511,7 @@ class Core:
             try:
                 seq = level.popleft()
                 job = pending.get(seq)
-                if job is None or job._attached is not None:
+                if job is None or (job._attached is not None and job._attached.rules):
                     level.appendleft(seq)  # dead, or to be asked about
                 elif pending.pop(seq, None) is not None:  # Linearization point, as in claim().
                     self.running[seq] = job
@@ -523,7 +523,9 @@ class Core:
             except BaseException:
                 self._give_back(job)
                 raise
-        return self.claim(now, place)
+        if level or ready.lane or ready.heap or ready.untidy:
+            return self.claim(now, place)
+        return None
 
     # ---------------------------------------------------------------- out
 
@@ -542,7 +544,7 @@ class Core:
             self._ended.append(record)
             if options.id is not None:
                 self._remember_id(options.id, record, job)
-            if job._attached is not None:
+            if job._attached is not None and job._attached.rules:
                 self._tell_rules(job, now)
         except BaseException:
             self._not_settled(job)

@@ -267,6 +267,24 @@ class Runtime(Watching):
                 if self.mark is worker:
                     self.mark = None
 
+    def lie_down(self, worker: Worker, now: float) -> None:
+        """Let a worker rest whose last turn found nothing after it had settled a job, and who holds nothing now.
+
+        ``now`` is the reading of that turn. Anything that came meanwhile means another turn.
+        """
+        core = self.core
+        if self.mark is not None:
+            step_aside(self)
+        self.mark = worker
+        with self.lock:
+            try:
+                worker.order = ""
+                if not core.outbox and not core.ranking.faults:
+                    self._rest_locked(worker, now)
+            finally:
+                if self.mark is worker:
+                    self.mark = None
+
     def _rest_locked(self, worker: Worker, now: float) -> None:
         """Nothing to claim: decide whether to leave, help, watch or sleep, and register for that."""
         core = self.core
@@ -282,7 +300,7 @@ class Runtime(Watching):
             if self._unclear_locked():
                 worker.order = CLEAR
                 return
-        due = core.next_due()
+        due = core.next_due() if core.timed else None
         token = worker.token
         if due is not None and not self.watch:
             worker.order, worker.due = WATCH, due
@@ -296,7 +314,7 @@ class Runtime(Watching):
         ready = core.ready
         if (
             ((ready.level or ready.lane or ready.heap) and not core.halted)
-            or core.next_due() != due
+            or (core.timed and core.next_due() != due)
             or (core.closed and not core.pending)
         ):
             try:

@@ -35,7 +35,7 @@ CONDITION = "condition"
 CLEAR = "clear"
 """A shutdown left jobs to give up: help with that, then come again."""
 AGAIN = "again"
-"""Let go of the settled job and come again: who is asleep must hold nothing, for a finalizer may run then."""
+"""Let go of the settled job, then lie down: who is asleep must hold nothing, for a finalizer may run then."""
 OUTBOX = "outbox"
 """Cancelled jobs have watchers that were not told yet: tell them, then come again."""
 LEAVE = "leave"
@@ -198,6 +198,8 @@ class Worker:
                 fn = args = kwargs = context = result = settled = self.settled = None
                 if empty:
                     empty = Context()
+                if self.order is AGAIN:
+                    runtime.lie_down(self, now)
                 if not self.rest() or (self.detached and not runtime.come_home(self)):
                     return
                 continue
