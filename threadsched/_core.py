@@ -212,6 +212,45 @@ class Core:
             return False  # the usual answer, without a call
         return self._heads_delayed(seq)
 
+    def enter_many(self, jobs: list[Job[Any]], seqs: list[int], key: object) -> bool:
+        """Do as ``enter`` for new jobs that differ in nothing that orders them, and have nothing attached.
+
+        They are accepted by the caller's ``pending.update(zip(seqs, jobs))``, after which it sets ``entering`` back.
+        """
+        self.entering = first = jobs[0]
+        self.latest = seqs[-1]
+        for job, seq in zip(jobs, seqs, strict=True):
+            job._seq = seq
+            job._key = key
+        if first._place is READY:
+            ready = self.ready
+            level = ready.level
+            if not level:
+                ready.push((key, seqs[0]))
+                rest = seqs[1:]
+            else:
+                rest = seqs
+            if rest and key is ready.open_rank and level and level[-1] < rest[0]:
+                level.extend(rest)
+            else:
+                for seq in rest:
+                    ready.push((key, seq))
+            return False
+        self.timed = True
+        run_at = first._run_at
+        for seq in seqs:
+            self.delayed.push((run_at, seq))
+        return self._heads_delayed(seqs[0])
+
+    def withdraw_many(self, outer: Job[Any] | None) -> None:
+        """Leave nothing behind of a batch that was broken off: entries without a job, which nobody counted."""
+        self.entering = outer
+        self.ready.untidy = self.delayed.untidy = True
+
+    def accepted(self, job: Job[Any]) -> bool:
+        """Say whether a job that perhaps has no number yet was accepted."""
+        return job.done() or self.pending.get(getattr(job, "_seq", 0)) is job
+
     def withdraw(self, job: Job[Any], outer: Job[Any] | None) -> None:
         """Leave nothing behind of a submission that was broken off: its queue entry is dead, its id free again."""
         entered = self.entering is job

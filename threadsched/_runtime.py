@@ -13,7 +13,7 @@ from typing import Any
 
 from threadsched import _dependencies, _full, _inspect, _locks, _outcome, _reorder, _time_limits
 from threadsched._core import IdTakenError
-from threadsched._job import DELAYED, PENDING, READY, Job
+from threadsched._job import DELAYED, PENDING, READY, Job, new_job
 from threadsched._locks import step_aside
 from threadsched._options import Options
 from threadsched._policy import BeforeRaisedError, OrderingPolicy
@@ -24,7 +24,6 @@ from threadsched._watcher import Watching
 from threadsched._worker import AGAIN, CLEAR, CONDITION, IDLE, LEAVE, OUTBOX, TELL, WATCH, Worker
 
 copy_context = contextvars.copy_context
-new_job: Any = Job.__new__
 
 
 class Runtime(Watching):
