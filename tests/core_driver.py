@@ -1,8 +1,10 @@
 """Drives a Core the way the scheduler does, on one thread: accept, promote, claim, settle."""
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
+from threadsched._bulk import make_jobs
 from threadsched._core import Core
 from threadsched._job import Failure, Job
 from threadsched._options import make_options
@@ -22,7 +24,9 @@ def make_job(
 ) -> Job[Any]:
     """Return a job that no scheduler has accepted."""
     made = make_options(options)
-    job = kind(None, fn, args, None, made, None, now, made.delay)  # type: ignore[arg-type]
+    (job,) = make_jobs(SimpleNamespace(now=lambda: now), fn, [args], made, made.delay)  # type: ignore[arg-type]
+    job._runtime = job._result = None  # type: ignore[assignment]
+    job.__class__ = kind
     if made.deadline is not None:  # as the runtime does
         job._deadline = made.deadline.on_clock(now, 0.0)
     return job

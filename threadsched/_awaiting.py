@@ -230,12 +230,12 @@ class LoopWait:
         worker, before, attempt = self.worker, self.worker.job, self.attempt
         self.attempt = None
         context = own_context(task)
-        fn, args, kwargs = task._fn, task._args, task._kwargs
+        fn, args = task._fn, task._args
         try:
             worker.depth += 1
             worker.job = task
             try:
-                result = context.run(fn, *args, **kwargs) if kwargs else context.run(fn, *args)
+                result = context.run(fn, *args)
             finally:
                 worker.job = before
                 worker.depth -= 1
@@ -253,7 +253,7 @@ class LoopWait:
 
     def _adopted_done(self, task: Job[Any], attempt: Attempt | None, error: BaseException | None, result: Any) -> None:
         """A coroutine that was claimed here has ended."""
-        _spoils = (task._fn, task._args, task._kwargs, task._context)  # not to be dropped under the lock
+        _spoils = (task._fn, task._args, task._result)  # not to be dropped under the lock
         if error is None:
             name = task._fn if type(task._fn) is str else task_name(task._fn)  # it may have ended long since
             self.runtime.finish(task, result, name, attempt)

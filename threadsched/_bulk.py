@@ -41,12 +41,11 @@ def make_jobs(
     lasting, priority = options.lasting, options.priority
     jobs = []
     for args in inputs:
-        # Job.__init__(), without its call.
         job: Job[Any] = new_job(Job)
         job._runtime = runtime
         job._fn = fn
         job._args = args
-        job._context = context if context is None else copy_context()
+        job._result = context if context is None else copy_context()
         job._options = lasting
         job._priority = priority
         job._submitted_at = now
@@ -54,7 +53,7 @@ def make_jobs(
         job._place = place
         job._state = PENDING
         job._attempts = 0
-        job._kwargs = job._started_at = job._attached = job._result = None
+        job._started_at = job._attached = None
         jobs.append(job)
     return jobs
 

@@ -530,7 +530,7 @@ class Core:
                     settled._key = now
                     settled._result = result
                     settled._fn = name
-                    settled._args = settled._kwargs = settled._context = None
+                    settled._args = None
                     settled._state = FINISHED
                     self.done += 1
                     options = settled._options
@@ -672,7 +672,7 @@ class Core:
         """
         pending = self.pending
         attached = job._attached
-        spoils = (job._fn, job._args, job._kwargs, job._context, attached and attached.error)
+        spoils = (job._fn, job._args, job._result, attached and attached.error)
         try:
             # Linearization point of a cancel.
             if pending.pop(job._seq, None) is None:

@@ -69,7 +69,7 @@ class Ending(Waiting):
     def fail(self, job: Job[Any], error: BaseException, text: str, right: Right | None = None) -> bool:
         """Settle a job as FAILED; tells waiters, callbacks and ``on_error``."""
         now = self.read_clock()
-        spoils = (job._fn, job._args, job._kwargs, job._context)
+        spoils = (job._fn, job._args, job._result)
         failure = Failure(job, error)
 
         def move() -> bool:
@@ -91,7 +91,7 @@ class Ending(Waiting):
     def stop(self, job: Job[Any], right: Right | None = None) -> bool:
         """Settle a running job as CANCELLED."""
         name, now = job.name, self.read_clock()
-        spoils = (job._fn, job._args, job._kwargs, job._context)
+        spoils = (job._fn, job._args, job._result)
         won = self._settle(job, lambda: self.core.stop(job, name, now), right)
         del spoils
         return won
@@ -307,7 +307,7 @@ class Ending(Waiting):
         if error is not None:
             won = self.fail(job, error, _log.describe_error(error))
         else:
-            spoils = (job._fn, job._args, job._kwargs, job._context)
+            spoils = (job._fn, job._args, job._result)
             won = self.finish(job, result, job.name)
             del spoils
         if not won:

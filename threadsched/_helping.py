@@ -143,10 +143,10 @@ class Helping(Ending):
             self.note_wait(waiter, job)
             # From the caller's task to the one that is run here there are two frames: result(), and this.
             while (task := self._next_for(bell, waiter)) is not None:
-                fn, args, kwargs, context = task._fn, task._args, task._kwargs, own_context(task)
+                fn, args, context = task._fn, task._args, own_context(task)
                 worker.job = task
                 try:
-                    result = context.run(fn, *args, **kwargs) if kwargs else context.run(fn, *args)
+                    result = context.run(fn, *args)
                     if type(result) is CoroutineType:
                         result = _coroutines.run(worker, result, context)
                 except BaseException as error:  # as on the worker's own round
@@ -158,7 +158,7 @@ class Helping(Ending):
                 worker.attempt = attempt
                 bell.task = None
                 self._come_back(worker, before, task)
-                fn = args = kwargs = context = result = task = None  # type: ignore[assignment]
+                fn = args = context = result = task = None  # type: ignore[assignment]
         except BaseException as error:
             right, worker.attempt = worker.attempt, attempt
             self._struck(bell, before, depth, error, right)

@@ -37,8 +37,6 @@ from threadsched import _errors, _log, _numbers
 from threadsched._records import JobInfo, JobStatus, Reason
 
 if TYPE_CHECKING:
-    from contextvars import Context
-
     from threadsched._locks import JobCondition
     from threadsched._options import Options
     from threadsched._runtime import Runtime
@@ -154,10 +152,8 @@ class Job(concurrent.futures.Future[T], Generic[T]):
         "_args",
         "_attached",
         "_attempts",
-        "_context",
         "_fn",
         "_key",
-        "_kwargs",
         "_options",
         "_place",
         "_priority",
@@ -170,46 +166,33 @@ class Job(concurrent.futures.Future[T], Generic[T]):
         "_submitted_at",
     )
 
+    # All of these but the last two are filled in by who makes a job: Runtime.submit, and _bulk.make_jobs.
+    _runtime: Runtime
+    _fn: Any  # the task, keywords and all; its name, a str, once the job has ended
+    _args: Any
+    _options: Options  # what of them outlasts the submission
+    _priority: float
+    _submitted_at: float
+    _run_at: float
+    _place: Any
+    _state: str
+    _attempts: int
+    _started_at: float | None
+    _attached: Attached | None
+    # The context to run in, or None. Once it has ended the value, the Failure of a failed job, or the reason of a
+    # cancelled one, or None: a slot less in a pending job.
+    _result: Any
     # Given by the scheduler with the lock held, just before the job is accepted.
     _seq: int
-    _key: Any  # what the ready queue ranks it by; once it has ended, when that was: a slot less in a pending job
+    _key: Any  # what the ready queue ranks it by; once it has ended, when that was: a slot less, too
 
     # Of a job with a deadline its own, in the instance's dictionary: the others pay no slot for it.
     _deadline: float = math.inf
 
     _no_rank = 0  # what FifoPolicy's key reads: every job alike, so the submission number decides
 
-    def __init__(
-        self,
-        runtime: Runtime,
-        fn: Callable[..., T],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any] | None,
-        options: Options,
-        context: Context | None,
-        now: float,
-        delay: float,
-    ) -> None:
-        # Not super().__init__(): see the top of this file.
-        self._runtime = runtime
-        self._fn: Any = fn  # the task; its name, a str, once the job has ended
-        self._args: Any = args
-        self._kwargs = kwargs
-        self._context = context
-        self._options = options.lasting
-        self._priority = options.priority
-        self._submitted_at = now
-        self._state = PENDING
-        if delay:
-            self._run_at = now + delay
-            self._place: Any = DELAYED
-        else:
-            self._run_at = now
-            self._place = READY
-        self._attempts = 0
-        self._started_at: float | None = None
-        self._attached: Attached | None = None
-        self._result: Any = None  # the value; the Failure of a failed job; the reason of a cancelled one, or None
+    def __init__(self) -> None:
+        raise TypeError("a Job is made by a scheduler: submit a task to one")
 
     # ---------------------------------------------------------------- what it is
 
@@ -521,7 +504,7 @@ class Job(concurrent.futures.Future[T], Generic[T]):
         self._key = now
         self._result = result
         self._fn = name
-        self._args = self._kwargs = self._context = None
+        self._args = None
         self._state = FINISHED
 
     def _fail(self, failure: Failure, now: float) -> None:
@@ -530,7 +513,7 @@ class Job(concurrent.futures.Future[T], Generic[T]):
         self._key = now
         self._result = failure
         self._fn = failure.name
-        self._args = self._kwargs = self._context = None
+        self._args = None
         self._state = FINISHED
 
     def _retry(self, run_at: float, key: object) -> None:
@@ -553,7 +536,7 @@ class Job(concurrent.futures.Future[T], Generic[T]):
         self._key = now
         self._result = reason
         self._fn = name
-        self._args = self._kwargs = self._context = None
+        self._args = None
         attached = self._attached
         if attached is None or attached.condition is None or orphaned:
             self._state = _NOTIFIED
@@ -575,4 +558,4 @@ class Job(concurrent.futures.Future[T], Generic[T]):
 
 
 new_job: Any = Job.__new__
-"""Makes a job without any field, for those on the hot path who fill them in themselves."""
+"""Makes a job without any field, for who fills them in: past ``Future.__init__``, see the top of this file."""

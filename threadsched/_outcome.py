@@ -28,11 +28,11 @@ def check_task(fn: object) -> None:
 
 def run_attempt(runtime: Ending, slot: _worker.Worker, job: Job[Any]) -> BaseException | None:
     """Run a claimed job on the calling thread as if it were ``slot``, settle it, and return what it raised."""
-    held = fn, args, kwargs, _ = job._fn, job._args, job._kwargs, job._context
+    held = fn, args, _ = job._fn, job._args, job._result
     outcome: BaseException | None = None
     with _worker.on_slot(slot, job):
         try:
-            result = _worker.run_task(fn, args, kwargs, _worker.own_context(job))
+            result = _worker.run_task(fn, args, _worker.own_context(job))
         except BaseException as error:  # as on a worker: that job's failure alone
             outcome = error
     if outcome is None:
@@ -44,7 +44,7 @@ def run_attempt(runtime: Ending, slot: _worker.Worker, job: Job[Any]) -> BaseExc
         return outcome
     finally:
         # The error's traceback knows this frame: what it keeps would be kept for as long as the error.
-        del held, fn, args, kwargs, outcome, job
+        del held, fn, args, outcome, job
 
 
 def attempt_failed(runtime: Ending, job: Job[Any], error: BaseException, right: Right | None = None) -> None:

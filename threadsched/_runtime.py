@@ -8,6 +8,7 @@ one, which joins the thread-free core to the workers. The rules of the lock stan
 from __future__ import annotations
 
 import contextvars
+from functools import partial
 from types import FunctionType
 from typing import Any
 
@@ -36,7 +37,7 @@ class Runtime(Watching):
     __slots__ = ()
 
     def submit(
-        self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None, options: Options, delay: float
+        self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: Options, delay: float
     ) -> Job[Any]:
         """Accept a job: the hot path, a few C calls long inside the lock.
 
@@ -44,18 +45,16 @@ class Runtime(Watching):
         """
         if type(fn) is not FunctionType:
             _outcome.check_task(fn)
-        # Job.__init__(), without its call.
         job: Job[Any] = new_job(Job)
         job._runtime = self
-        job._fn = fn
+        job._fn = partial(fn, **kwargs) if kwargs else fn
         job._args = args
-        job._kwargs = kwargs or None
-        job._context = (copy_context() or None) if options.context else None
+        job._result = (copy_context() or None) if options.context else None
         job._options = options.lasting
         job._priority = options.priority
         job._state = PENDING
         job._attempts = 0
-        job._started_at = job._attached = job._result = None
+        job._started_at = job._attached = None
         clock = self.now
         job._submitted_at = now = clock()
         if delay:

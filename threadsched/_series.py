@@ -75,7 +75,7 @@ class Run:
         if self.due is not None:
             job._run_at = self.due
         context = self.series.context
-        job._context = None if context is None else context.copy()
+        job._result = None if context is None else context.copy()
         attached = job._attach()
         attached.rules = (self, *attached.rules)
 

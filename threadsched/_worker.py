@@ -195,7 +195,7 @@ class Worker:
                 if settled is not None:
                     self.carry_home(settled, result, name)
                 # Nothing of the last job may outlive it here, and now the lock is free.
-                fn = args = kwargs = context = result = settled = self.settled = None
+                fn = args = context = result = settled = self.settled = None
                 if empty:
                     empty = Context()
                 if self.order is AGAIN:
@@ -206,7 +206,7 @@ class Worker:
             # The references of the last job are replaced here, and not under the lock; those of this job are kept
             # until it is settled, for then the job drops its own.
             settled = None
-            fn, args, kwargs, context = job._fn, job._args, job._kwargs, job._context
+            fn, args, context = job._fn, job._args, job._result
             try:
                 # run_task(), without its call, and without making a tuple of arguments that are not there.
                 if context is not None:
@@ -215,19 +215,14 @@ class Worker:
                     if empty:
                         empty = Context()  # a task has left something in the last one
                     context = empty
-                if kwargs:
-                    result = context.run(fn, *args, **kwargs)
-                elif args:
-                    result = context.run(fn, *args)
-                else:
-                    result = context.run(fn)
+                result = context.run(fn, *args) if args else context.run(fn)
                 if type(result) is CoroutineType:
                     empty = Context()  # what that leaves on the loop may go on in the other
                     result = _coroutines.run(self, result, context)
             except BaseException as error:  # a task may raise anything; it is that job's failure and nobody else's
                 runtime.attempt_failed(job, error, self.attempt)
                 self.attempt = None
-                fn = args = kwargs = context = result = None  # nothing is settled that would drop them under the lock
+                fn = args = context = result = None  # nothing is settled that would drop them under the lock
             else:
                 settled = job
                 name = fn.__qualname__ if type(fn) is FunctionType else task_name(fn)
@@ -236,7 +231,7 @@ class Worker:
                 if settled is not None:
                     self.order = CONDITION
                     self.carry_home(settled, result, name)
-                fn = args = kwargs = context = result = settled = job = None
+                fn = args = context = result = settled = job = None
                 if not runtime.come_home(self):
                     return
             job = None
@@ -265,15 +260,15 @@ class Worker:
 
 def own_context(job: Job[Any]) -> Context:
     """Return the context for one attempt: a copy if another attempt may follow, which must not see what this sets."""
-    context: Context | None = job._context
+    context: Context | None = job._result
     if context is None:
         return Context()
     return context if job._options.retry is None else context.copy()
 
 
-def run_task(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None, context: Context) -> Any:
+def run_task(fn: Any, args: tuple[Any, ...], context: Context) -> Any:
     """Run one attempt, a coroutine that the task returned included, and return the value; raises what it raises."""
-    result = context.run(fn, *args, **kwargs) if kwargs else context.run(fn, *args)
+    result = context.run(fn, *args)
     if type(result) is CoroutineType:
         worker = _here.worker
         assert worker is not None  # tasks run on workers, and on slots that look like one
