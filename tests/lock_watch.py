@@ -45,7 +45,8 @@ SHARED_FIELDS = (
     "quiet_waiters", "turn_waiters",
 )  # fmt: skip
 CORE_METHODS = (
-    "reserve", "enter", "withdraw", "release", "readmit", "rekeyed", "promote", "claim", "claim_one", "claim_given",
+    "reserve", "enter", "enter_delayed", "enter_many", "withdraw", "withdraw_many", "release", "readmit", "rekeyed",
+    "promote", "turn", "claim", "claim_one", "claim_given",
     "could_start", "finish", "fail", "retry", "stop", "cancel", "sweep", "repair", "rebuild_ready", "ring", "next_due",
     "close", "pause", "rerank", "check_invariants", "find", "status_of",
 )  # fmt: skip

@@ -190,8 +190,7 @@ class Core:
         that, the entry is dead and the submission has not happened.
         """
         self.entering = job
-        self.latest = seq
-        job._seq = seq
+        self.latest = job._seq = seq
         if job._attached is not None and not self._admitted(job):
             return False
         if job._place is READY and not self.stepped:
@@ -204,6 +203,12 @@ class Core:
                 ready.push((key, seq))
             return False
         job._place = DELAYED
+        return self.enter_delayed(job, seq)
+
+    def enter_delayed(self, job: Job[Any], seq: int) -> bool:
+        """Do the same for a job that nothing but its time keeps from being ready."""
+        self.entering = job
+        self.latest = job._seq = seq
         self.timed = True
         delayed, run_at = self.delayed, job._run_at
         delayed.push((run_at, seq))

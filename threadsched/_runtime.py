@@ -78,7 +78,7 @@ class Runtime(Watching):
                 if core.door is ranking and self.manned:
                     seq = next(core.numbers)
                     if delay:
-                        if core.enter(job, seq):
+                        if core.enter_delayed(job, seq):
                             self._new_head_locked()
                     else:
                         # Core.enter(), without its call.
