@@ -76,8 +76,8 @@ class Ours:
 
     def task(self) -> None:
         job = self.job
-        context = job._context
-        run_task(job._fn, job._args, job._kwargs, EMPTY if context is None else context)
+        context = job._result  # until it has ended
+        run_task(job._fn, job._args, EMPTY if context is None else context)
 
     def result(self) -> None:
         self.ended.popleft().result()

@@ -184,9 +184,9 @@ def test_shd_11_timers_do_not_hold_the_process():
 def test_shd_12_the_schedulers_own_failure(monkeypatch: pytest.MonkeyPatch):
     """If the bookkeeping itself raises once, it is logged, the worker is replaced, and no future is left hanging."""
     s = Scheduler(1)
-    real, calls = Core.claim, []
+    real, calls = Core.turn, []
 
-    def claim(*args: Any) -> Any:
+    def turn(*args: Any) -> Any:
         calls.append(args)
         if len(calls) == 1:
             raise ZeroDivisionError("a fault of ours")
@@ -194,7 +194,7 @@ def test_shd_12_the_schedulers_own_failure(monkeypatch: pytest.MonkeyPatch):
 
     with logged() as log:
         with occupied(s):
-            monkeypatch.setattr(Core, "claim", claim)
+            monkeypatch.setattr(Core, "turn", turn)
             jobs = [s.submit(abs, -number) for number in range(5)]
         assert [job.result(PATIENCE) for job in jobs] == [0, 1, 2, 3, 4]
         assert s.stats().replaced_workers == 1
