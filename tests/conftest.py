@@ -1,6 +1,7 @@
 """Fixtures of all tests: seeded randomness, and the check that no test leaves a thread behind."""
 
 import gc
+import logging
 import os
 import random
 import signal
@@ -14,6 +15,8 @@ import pytest
 
 from tests import support
 from tests.faults import table
+from tests.gates import Records
+from threadsched.testing import FakeClock
 
 # How long the threads of a finished test may take to end; only a failure reaches it.
 LEAK_TIMEOUT = 5.0
@@ -87,6 +90,31 @@ def rng(request: pytest.FixtureRequest) -> random.Random:
 def proof() -> bool:
     """Whether to test every case where a sample would do otherwise."""
     return support.exhaustive()
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    """A clock that the test moves."""
+    return FakeClock()
+
+
+@pytest.fixture
+def log() -> Iterator[Records]:
+    """What the package logs, beside all that hear it anyway."""
+    records = Records()
+    logger = logging.getLogger("threadsched")
+    logger.addHandler(records)
+    yield records
+    logger.removeHandler(records)
+
+
+@pytest.fixture
+def no_log() -> Iterator[None]:
+    """Have the package log nothing."""
+    logger = logging.getLogger("threadsched")
+    logger.disabled = True
+    yield
+    logger.disabled = False
 
 
 @pytest.fixture(autouse=True)
