@@ -9,6 +9,8 @@ SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 MAKEFLAGS += --no-print-directory
+# The tests start some hundreds of interpreters; without bytecode on disk each would compile the package anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 ARGS ?=
 

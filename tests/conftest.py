@@ -41,14 +41,6 @@ def pytest_configure(config: pytest.Config) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_collection_finish(session: pytest.Session) -> None:
-    # The thousands of collected tests are of no interest to the collector, whom many tests call: without this each of
-    # those calls would look through all of them.
-    gc.collect()
-    gc.freeze()
-
-
 def pytest_report_header(config: pytest.Config) -> str:
     return (
         f"threadsched: seed {support.SEED}, switch interval {sys.getswitchinterval():g} s, "
@@ -115,6 +107,16 @@ def no_log() -> Iterator[None]:
     logger.disabled = True
     yield
     logger.disabled = False
+
+
+@pytest.fixture(scope="module", autouse=True)
+def little_to_collect() -> None:
+    """Keep what lives by now, such as all collected tests and the reports of those that ran, from the collector.
+
+    Many tests call it, and each time it would look through a hundred thousand objects of no interest.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)
