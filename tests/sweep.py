@@ -65,7 +65,7 @@ class Case:
         self.watched = [] if self.awaited else [self.ready[1], self.delayed[1]]
         for job in self.watched:
             job.add_done_callback(self.called.append)
-        self.waiting = [threading.Thread(target=job.exception, args=(8,), daemon=True) for job in self.watched[:1]]
+        self.waiting = [threading.Thread(target=await_end, args=(job,), daemon=True) for job in self.watched[:1]]
         self.waiting += [
             threading.Thread(target=concurrent.futures.wait, args=([job],), daemon=True) for job in self.watched[1:]
         ]
@@ -210,13 +210,32 @@ class Case:
         assert stats.submitted in (len(self.known), len(self.known) + 1), (where, stats, len(self.known))
 
 
+def await_end(job: Any) -> None:
+    try:
+        job.exception(8)
+    except concurrent.futures.CancelledError:
+        pass
+
+
 def attempt(case: Case, at: int, exact: bool, way: str) -> bool:
     """Strike once; return whether that point was reached."""
-    injector = Injector(VEHICLES[way](case.strike), at, exact=exact)
     # A wait needs an end if the point is not reached, or if the strike leaves what is waited for alone.
-    alarm = None
+    left_alone, over = threading.Event(), threading.Event()
+    vehicle = VEHICLES[way](case.strike)
+
+    def strike() -> None:
+        vehicle()
+        if case.awaited is not None and not case.awaited.done():
+            left_alone.set()
+
+    def end_the_wait() -> None:
+        left_alone.wait(0.03)
+        if not over.is_set():
+            case.scheduler.clear()
+
+    injector = Injector(strike, at, exact=exact)
+    alarm = threading.Thread(target=end_the_wait, daemon=True)
     if case.awaited is not None:
-        alarm = threading.Timer(0.03, case.scheduler.clear)
         alarm.start()
     try:
         injector.run(case.operation)
@@ -224,8 +243,9 @@ def attempt(case: Case, at: int, exact: bool, way: str) -> bool:
         assert case.strike == case.strike_interrupt
     except SchedulerClosedError:
         assert case.closed
-    if alarm is not None:
-        alarm.cancel()
+    if case.awaited is not None:
+        over.set()
+        left_alone.set()
         alarm.join()
     case.verify(f"{case.operation.__name__} struck by {case.strike.__name__} at point {at}: {injector.where}")
     return injector.struck

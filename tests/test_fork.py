@@ -224,9 +224,9 @@ assert os.read(log_reader, 100) == b"x" * 20
 
 
 @pytest.mark.proof
-def test_fifty_forks_under_load() -> None:
-    """Fifty forks under load: no child hangs or fails, and each of the parent's jobs runs once."""
-    forks = 200 if exhaustive() else 50
+def test_many_forks_under_load() -> None:
+    """200 forks under load (20 in a sample): no child hangs or fails, and each of the parent's jobs runs once."""
+    forks = 200 if exhaustive() else 20
     run(f"""
 sys.setswitchinterval(1e-4)
 scheduler = Scheduler(4)

@@ -151,6 +151,6 @@ def disagreement(options: dict[str, Any], program: Sequence[Operation]) -> Excep
 def test_long_programs_agree_with_the_naive_scheduler(theme: str):
     """Long random programs come out as the naive scheduler says, step by step."""
     rng = support.rng(f"programs:{theme}") if EXHAUSTIVE else random.Random(theme)
-    for _ in range(1_500 if EXHAUSTIVE else 40):
+    for _ in range(1_500 if EXHAUSTIVE else 15):
         options, program = a_program(rng, THEMES[theme], length=60)
         judge(disagreement, options, program)

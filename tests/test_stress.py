@@ -25,7 +25,7 @@ from threadsched.testing import FakeClock
 
 SUBMITTERS = 16
 WORKERS = 4
-JOBS = 1500 if exhaustive() else 150  # by each submitter
+JOBS = 1500 if exhaustive() else 80  # by each submitter
 
 
 class Deliberate(Exception):

@@ -55,6 +55,6 @@ def disagreement(options: dict[str, Any], program: Sequence[Operation]) -> Excep
 def test_threaded_programs_agree_with_the_naive_scheduler(theme: str):
     """What a worker's thread runs, when and in which order, is what the naive scheduler says."""
     rng = support.rng(f"threaded:{theme}") if EXHAUSTIVE else random.Random(theme)
-    for _ in range(300 if EXHAUSTIVE else 8):
+    for _ in range(300 if EXHAUSTIVE else 5):
         options, program = a_threaded_program(rng, THREADED_THEMES[theme], phases=6)
         judge(disagreement, options, program)

@@ -171,7 +171,7 @@ ROWS = (
         (
             "test_fork.py::test_the_child_starts_empty_and_the_parent_goes_on",
             "test_fork.py::test_fork_from_inside_a_task",
-            "test_fork.py::test_fifty_forks_under_load",
+            "test_fork.py::test_many_forks_under_load",
             "test_fork.py::test_fork_while_another_thread_holds_the_lock",
             "faults/test_endings.py::test_fork_at_any_moment_under_load",
         ),

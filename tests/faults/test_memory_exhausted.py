@@ -29,17 +29,17 @@ def run(prefix: str, width: int, step: int) -> None:
 @pytest.mark.parametrize("width", WIDTHS)
 def test_core_without_memory(width: int):
     """The core alone: whatever an operation came to, every accepted job comes to one end."""
-    run("core: ", width, 9)
+    run("core: ", width, 15)
 
 
 @pytest.mark.parametrize("width", WIDTHS)
 def test_call_without_memory(width: int):
     """A call that raises MemoryError leaves the lock free and nothing queued; a callback due is called, or logged."""
-    run("call: ", width, 17)
+    run("call: ", width, 30)
 
 
 # With several in a row the end of a worker that died of the first meets the next.
 @pytest.mark.parametrize("width", sorted({*WIDTHS, 5}))
 def test_worker_without_memory(width: int):
     """A worker that lacks memory after a task: its job and the next ones end, no Future stays open, the pool lives."""
-    run("work: ", width, 13)
+    run("work: ", width, 25)
