@@ -48,7 +48,7 @@ from threadsched.testing import StepScheduler  # noqa: E402
 EXHAUSTIVE = support.exhaustive()
 
 # The programs fail in thousands of ways that are reported as they should be.
-pytestmark = pytest.mark.usefixtures("no_log")
+pytestmark = [pytest.mark.usefixtures("no_log"), pytest.mark.proof]
 
 
 def begin(options: dict[str, Any]) -> Agreement:

@@ -27,7 +27,7 @@ from threadsched import Scheduler  # noqa: E402
 EXHAUSTIVE = support.exhaustive()
 
 # The programs fail in thousands of ways that are reported as they should be.
-pytestmark = pytest.mark.usefixtures("no_log")
+pytestmark = [pytest.mark.usefixtures("no_log"), pytest.mark.proof]
 
 # What may be asked of a closed scheduler, which cannot be paused for it.
 LATE = ("submit", "every", "advance", "shutdown")

@@ -294,7 +294,7 @@ def repeat(metafunc: pytest.Metafunc) -> None:
     path = metafunc.definition.path.relative_to(ROOT / "tests").as_posix()
     if exhaustive() and f"{path}::{metafunc.function.__name__}" in REPEATED:
         metafunc.fixturenames.append("trial")
-        metafunc.parametrize("trial", range(TIMES), indirect=True)
+        metafunc.parametrize("trial", [pytest.param(n, marks=pytest.mark.proof) for n in range(TIMES)], indirect=True)
 
 
 RUNNER = """
