@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from tests.support import exhaustive, run_script
+from tests.support import run_script, size
 
 pytestmark = [
     pytest.mark.subprocess,
@@ -223,10 +223,12 @@ assert os.read(log_reader, 100) == b"x" * 20
 """)
 
 
+FORKS = size(200, 20)
+
+
 @pytest.mark.proof
 def test_many_forks_under_load() -> None:
     """200 forks under load (20 in a sample): no child hangs or fails, and each of the parent's jobs runs once."""
-    forks = 200 if exhaustive() else 20
     run(f"""
 sys.setswitchinterval(1e-4)
 scheduler = Scheduler(4)
@@ -258,7 +260,7 @@ def child():
     assert scheduler.shutdown(timeout=5)
     return "fine"
 
-for _ in range({forks}):
+for _ in range({FORKS}):
     said = in_child(child)
     assert said == ("fine", 0), said
 stop.set()

@@ -35,7 +35,7 @@ def test_sample_keeps_order_and_repeats(monkeypatch: pytest.MonkeyPatch):
 
 def test_what_samples_is_in_the_proof():
     """Every file of tests that does less in an ordinary session has something that the exhaustive one selects."""
-    samples = re.compile(r"\b(exhaustive|sample)\(")
+    samples = re.compile(r"\b(exhaustive|sample|size)\(")
     drawn = re.compile(r"^(@hypothesis\.given|@given|Test\w+ = .*TestCase)", re.MULTILINE)  # marked by Hypothesis
     for path in sorted((support.ROOT / "tests").rglob("test_*.py")):
         source = path.read_text(encoding="utf-8")
