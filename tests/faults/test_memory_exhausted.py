@@ -33,6 +33,14 @@ def test_core_without_memory(width: int):
     run("core: ", width, 15)
 
 
+def test_swap_of_the_policy_needs_no_memory_once_it_has_begun():
+    """A swap that meets five failures in a row has changed all jobs' keys, or none.
+
+    The second walk over the jobs, which is there for what breaks off the first, lacked memory to begin.
+    """
+    program("tests.faults.memory_sweep", "core: swap to keys", "5", "1", "0")
+
+
 @pytest.mark.parametrize("width", WIDTHS)
 def test_call_without_memory(width: int):
     """A call that raises MemoryError leaves the lock free and nothing queued; a callback due is called, or logged."""
