@@ -102,7 +102,7 @@ class Beside:
         self.called[job.seq] += 1  # needs no memory
 
     def verify(self, unlogged: int) -> None:
-        """Nothing is lost or locked, and what raised did not happen; `unlogged` callbacks may be lost without a word."""
+        """Nothing is lost or locked, what raised did not happen; `unlogged` callbacks may be lost without a word."""
         self.made += [] if self.last is None else [self.last]
         bounded(self.scheduler.check, "check()")
         assert bounded(self.scheduler.stats, "stats()").submitted == len(self.jobs) + len(self.made)
