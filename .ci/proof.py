@@ -1,4 +1,4 @@
-"""Run the exhaustive tests in parts, as many side by side as there are processors.
+"""Run the exhaustive tests in parts, side by side.
 
     python .ci/proof.py                  all parts; what a part has said is shown when it has ended
     python .ci/proof.py ARGUMENTS...     one part: pytest with these arguments
@@ -95,7 +95,8 @@ def main(arguments: Iterable[str]) -> int:
     if arguments:
         return subprocess.run([*pytest, *arguments], env={**os.environ, "THREADSCHED_PROOF": "1"}).returncode
     commands = {name: [*pytest, "--quiet", "-p", "no:cacheprovider", *paths] for name, paths in parts().items()}
-    failed = run(commands, os.cpu_count() or 1)
+    # One more than processors, for some parts often wait: for the end of a process, or of a pause.
+    failed = run(commands, (os.cpu_count() or 1) + 1)
     print(f"failed: {', '.join(failed)}" if failed else f"all {len(commands)} parts of the proof passed")
     return 1 if failed else 0
 
