@@ -51,8 +51,8 @@ def cancelled(job):
 """
 
 
-def run(script: str) -> str:
-    done = run_script(PRELUDE + script)
+def run(script: str, timeout: float = 20.0) -> str:
+    done = run_script(PRELUDE + script, timeout=timeout)
     assert done.stderr == ""
     return done.stdout
 
@@ -229,7 +229,8 @@ FORKS = size(200, 20)
 @pytest.mark.proof
 def test_many_forks_under_load() -> None:
     """200 forks under load (20 in a sample): no child hangs or fails, and each of the parent's jobs runs once."""
-    run(f"""
+    run(
+        f"""
 sys.setswitchinterval(1e-4)
 scheduler = Scheduler(4)
 runs, jobs, stop = {{}}, [], threading.Event()
@@ -244,7 +245,7 @@ def hammer(number):
         key = (number, count)
         jobs.append((key, scheduler.options(delay=0.001 if count % 5 == 0 else 0).submit(work, key)))
         count += 1
-        if count % 50 == 0:
+        if count % 10 == 0:
             jobs[-1][1].result(10)
 
 threads = [threading.Thread(target=hammer, args=(number,), daemon=True) for number in range(4)]
@@ -273,7 +274,9 @@ for key, job in jobs:
 report = scheduler.shutdown(timeout=5)
 assert report.done == len(jobs), (report, len(jobs))
 scheduler.check()
-""")
+""",
+        timeout=20 + FORKS / 4,
+    )
 
 
 def test_fork_while_another_thread_holds_the_lock() -> None:

@@ -75,9 +75,9 @@ def test_ctrl_c_at_every_point(operation: str, variant: str) -> None:
 
 # ---------------------------------------------------------------- real signals, real collector
 
-STORM = size(4_000, 300)  # milliseconds, at 1 kHz
+STORM = size(2_000, 300)  # milliseconds, at 1 kHz
 SIGNALLED = list(itertools.product(VARIANTS, ["submit", "cancel", "look", "shutdown"]))
-ROUNDS = size(10_000, 300)
+ROUNDS = size(4_000, 300)
 FINALIZED = list(itertools.product(VARIANTS, ["refcount", "collector", "weakref"]))
 
 SIGNALS = """

@@ -25,7 +25,7 @@ from threadsched.testing import FakeClock
 
 SUBMITTERS = 16
 WORKERS = 4
-JOBS = size(1500, 80)  # by each submitter
+JOBS = size(600, 80)  # by each submitter
 
 
 class Deliberate(Exception):

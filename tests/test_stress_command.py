@@ -70,7 +70,7 @@ def test_every_promise_is_kept(policy: str, queue: str, interval: str, capsys: p
         *("--retry", "0.1", "--delay", "0.2", "--seed", str(rng(f"stress:{policy}:{queue}").randrange(2**32))),
         *("--patience", "20"),
     )
-    assert status == 0, (SEED, out)
+    assert status == 0, f"seed {SEED}\n{out}"
     all_of_them = next(line.split() for line in out.splitlines() if line.startswith("  all "))
     submitted, done, failed, cancelled = (int(word.replace(",", "")) for word in all_of_them[1:5])
     assert submitted == JOBS == done + failed + cancelled

@@ -3,7 +3,7 @@
 With one worker the outcome is determined: what is asked from outside is asked while the scheduler is paused, what tasks
 do they do one after the other. So each start is predicted with its place in the order and its instant, and how all
 stands in between. Programs are written and cut down as in ``test_stepped_model``; with THREADSCHED_PROOF=1 there are
-fresh ones each time, and as many as take about two minutes.
+fresh ones each time, and as many as take about half a minute.
 """
 
 import random

@@ -121,6 +121,7 @@ ROWS = (
         "raised means not queued; the lock is free, the pool lives, no Future stays open",
         (
             "faults/test_memory_exhausted.py::test_core_without_memory",
+            "faults/test_memory_exhausted.py::test_swap_of_the_policy_needs_no_memory_once_it_has_begun",
             "faults/test_memory_exhausted.py::test_call_without_memory",
             "faults/test_memory_exhausted.py::test_worker_without_memory",
         ),

@@ -3,9 +3,9 @@
     python -m tests.faults.worker_sweep SCENE STRIKE QUEUE exact|lines STEP OFFSET [WAY]
 
 What `tests.sweep` does to the calls of a user, this does to the worker's own loop. Every STEP-th point beginning with
-OFFSET is struck, each in a fresh pool of one. An exception is thrown only where CPython can throw one (`exact`).
-Afterwards every accepted job must have ended, no task have run once too often, and the pool must serve and leave.
-Prints how many points there were.
+OFFSET, of those that `numbers_of` chooses, is struck, each in a fresh pool of one. An exception is thrown only where
+CPython can throw one (`exact`). Afterwards every accepted job must have ended, no task have run once too often, and the
+pool must serve and leave. Prints how many points there were.
 """
 
 import itertools
@@ -21,7 +21,7 @@ from typing import Any
 
 from tests.faults.apart import sweep
 from tests.faults.vehicles import VEHICLES, loud
-from tests.injector import Injector, bounded
+from tests.injector import Injector, bounded, numbers_of
 from threadsched import DependencyError, Job, Limit, Scheduler, SchedulerClosedError, WorkerDiedError
 from threadsched.testing import FakeClock
 
@@ -183,8 +183,8 @@ class Round:
 
     # One round.
 
-    def attempt(self, at: int, exact: bool) -> bool:
-        """Strike at one point; return whether it was reached."""
+    def attempt(self, at: int, exact: bool) -> Injector:
+        """Strike at one point, if it is reached."""
         injector = WorkerInjector(self.strike_now, at, exact=exact)
         threading.settrace(injector.on_call)
         try:
@@ -202,7 +202,7 @@ class Round:
         except BaseException as error:
             error.add_note(f"struck at point {at}: {injector.where}")
             raise
-        return injector.struck
+        return injector
 
     def go(self) -> None:
         while self.scheduler.stats().running + self.scheduler.stats().done + self.scheduler.stats().failed == 0:
@@ -294,9 +294,9 @@ def main(scene: str, strike: str, queue: str, mode: str, step: int, offset: int,
         loud()
     logging.getLogger("threadsched").addHandler(logging.NullHandler())
     logging.getLogger("threadsched").propagate = False
-    # Not struck: this process learns the layout of all code that comes by, which its children then know.
-    Round(scene, strike, queue, way).attempt(0, mode == "exact")
-    sweep(lambda at: Round(scene, strike, queue, way).attempt(at, mode == "exact"), step, offset)
+    # Not struck: this process learns which points there are, and the layout of all code, which its children then know.
+    points = numbers_of(Round(scene, strike, queue, way).attempt(0, mode == "exact").places)
+    sweep(lambda at: Round(scene, strike, queue, way).attempt(at, mode == "exact").struck, points[offset::step])
 
 
 if __name__ == "__main__":
