@@ -1,6 +1,7 @@
 """Fixtures of all tests: seeded randomness, and the check that no test leaves a thread behind."""
 
 import gc
+import logging
 import os
 import random
 import signal
@@ -14,6 +15,8 @@ import pytest
 
 from tests import support
 from tests.faults import table
+from tests.gates import Records
+from threadsched.testing import FakeClock
 
 # How long the threads of a finished test may take to end; only a failure reaches it.
 LEAK_TIMEOUT = 5.0
@@ -36,14 +39,6 @@ def pytest_configure(config: pytest.Config) -> None:
     # A shell that starts us in the background has us ignore Ctrl-C, and children inherit that.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-@pytest.hookimpl(trylast=True)
-def pytest_collection_finish(session: pytest.Session) -> None:
-    # The thousands of collected tests are of no interest to the collector, whom many tests call: without this each of
-    # those calls would look through all of them.
-    gc.collect()
-    gc.freeze()
 
 
 def pytest_report_header(config: pytest.Config) -> str:
@@ -87,6 +82,41 @@ def rng(request: pytest.FixtureRequest) -> random.Random:
 def proof() -> bool:
     """Whether to test every case where a sample would do otherwise."""
     return support.exhaustive()
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    """A clock that the test moves."""
+    return FakeClock()
+
+
+@pytest.fixture
+def log() -> Iterator[Records]:
+    """What the package logs, beside all that hear it anyway."""
+    records = Records()
+    logger = logging.getLogger("threadsched")
+    logger.addHandler(records)
+    yield records
+    logger.removeHandler(records)
+
+
+@pytest.fixture
+def no_log() -> Iterator[None]:
+    """Have the package log nothing."""
+    logger = logging.getLogger("threadsched")
+    logger.disabled = True
+    yield
+    logger.disabled = False
+
+
+@pytest.fixture(scope="module", autouse=True)
+def little_to_collect() -> None:
+    """Keep what lives by now, such as all collected tests and the reports of those that ran, from the collector.
+
+    Many tests call it, and each time it would look through a hundred thousand objects of no interest.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

@@ -38,6 +38,7 @@ class Injector:
         self.passed = 0
         self.struck = False
         self.where = ""
+        self.places: list[tuple[str, int]] = []  # of the points passed so far, by function and line or instruction
         self._calls = 0  # of functions in Python, watched or not
 
     def run(self, operation: Callable[[], Any]) -> Any:
@@ -95,10 +96,23 @@ class Injector:
         if self.struck:
             return
         self.passed += 1
+        code = frame.f_code
+        self.places.append((code.co_qualname, frame.f_lasti if self.exact else frame.f_lineno))
         if self.passed == self.at:
             self.struck = True
             self.where = f"{frame.f_code.co_qualname}:{frame.f_lineno}"
             self.strike()
+
+
+def numbers_of(places: list[tuple[str, int]]) -> list[int]:
+    """Return the numbers of the points that are worth a strike: each place's first two passes and its last.
+
+    A loop over a hundred jobs passes the same places a hundred times.
+    """
+    passes: dict[tuple[str, int], list[int]] = {}
+    for number, place in enumerate(places, 1):
+        passes.setdefault(place, []).append(number)
+    return sorted({number for numbers in passes.values() for number in (*numbers[:2], numbers[-1])})
 
 
 @functools.cache

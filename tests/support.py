@@ -33,6 +33,19 @@ def exhaustive() -> bool:
     return os.environ.get("THREADSCHED_PROOF", "") not in ("", "0")
 
 
+class Size(int):
+    """How much of something this session does; `whole` is what the exhaustive one does."""
+
+    whole: int
+
+
+def size(whole: int, sample: int) -> Size:
+    """Return `whole` in an exhaustive session, and else `sample`."""
+    chosen = Size(whole if exhaustive() else sample)
+    chosen.whole = whole
+    return chosen
+
+
 def rng(name: str) -> random.Random:
     """Return a random generator that depends on the session's seed and on `name` alone."""
     return random.Random(f"{SEED}:{name}")

@@ -2,7 +2,8 @@
 
     python -m tests.sweep OPERATION STRIKE VARIANT exact|lines STEP OFFSET [WAY]
 
-Every STEP-th point beginning with OFFSET is struck, each on a fresh scheduler. Afterwards nothing may hang, every
+Every STEP-th point beginning with OFFSET is struck, each on a fresh scheduler, of those that `numbers_of` chooses in a
+run without a strike: every place, three times at most. Afterwards nothing may hang, every
 accepted job must end, and the books must be right. WAY says how the strike comes in (see `tests.faults.vehicles`); a
 plain call without it. Prints how many points there were.
 """
@@ -16,7 +17,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tests.faults.vehicles import VEHICLES, loud
-from tests.injector import Injector, bounded
+from tests.injector import Injector, bounded, numbers_of
 from threadsched import Scheduler, SchedulerClosedError
 
 
@@ -65,7 +66,7 @@ class Case:
         self.watched = [] if self.awaited else [self.ready[1], self.delayed[1]]
         for job in self.watched:
             job.add_done_callback(self.called.append)
-        self.waiting = [threading.Thread(target=job.exception, args=(8,), daemon=True) for job in self.watched[:1]]
+        self.waiting = [threading.Thread(target=await_end, args=(job,), daemon=True) for job in self.watched[:1]]
         self.waiting += [
             threading.Thread(target=concurrent.futures.wait, args=([job],), daemon=True) for job in self.watched[1:]
         ]
@@ -210,13 +211,32 @@ class Case:
         assert stats.submitted in (len(self.known), len(self.known) + 1), (where, stats, len(self.known))
 
 
-def attempt(case: Case, at: int, exact: bool, way: str) -> bool:
-    """Strike once; return whether that point was reached."""
-    injector = Injector(VEHICLES[way](case.strike), at, exact=exact)
+def await_end(job: Any) -> None:
+    try:
+        job.exception(8)
+    except concurrent.futures.CancelledError:
+        pass
+
+
+def attempt(case: Case, at: int, exact: bool, way: str) -> Injector:
+    """Strike once, if that point is reached."""
     # A wait needs an end if the point is not reached, or if the strike leaves what is waited for alone.
-    alarm = None
+    left_alone, over = threading.Event(), threading.Event()
+    vehicle = VEHICLES[way](case.strike)
+
+    def strike() -> None:
+        vehicle()
+        if case.awaited is not None and not case.awaited.done():
+            left_alone.set()
+
+    def end_the_wait() -> None:
+        left_alone.wait(0.03)
+        if not over.is_set():
+            case.scheduler.clear()
+
+    injector = Injector(strike, at, exact=exact)
+    alarm = threading.Thread(target=end_the_wait, daemon=True)
     if case.awaited is not None:
-        alarm = threading.Timer(0.03, case.scheduler.clear)
         alarm.start()
     try:
         injector.run(case.operation)
@@ -224,11 +244,12 @@ def attempt(case: Case, at: int, exact: bool, way: str) -> bool:
         assert case.strike == case.strike_interrupt
     except SchedulerClosedError:
         assert case.closed
-    if alarm is not None:
-        alarm.cancel()
+    if case.awaited is not None:
+        over.set()
+        left_alone.set()
         alarm.join()
     case.verify(f"{case.operation.__name__} struck by {case.strike.__name__} at point {at}: {injector.where}")
-    return injector.struck
+    return injector
 
 
 def main(operation: str, strike: str, variant: str, mode: str, step: int, offset: int, way: str = "call") -> None:
@@ -237,11 +258,9 @@ def main(operation: str, strike: str, variant: str, mode: str, step: int, offset
     faulthandler.dump_traceback_later(25, exit=True)
     sys.setswitchinterval(1e-4)
     exact = mode == "exact"
-    at, struck = 1 + offset, 0
-    while attempt(Case(operation, strike, variant), at, exact, way):
-        struck += 1
-        at += step
-        assert at < 5000, "no end"
+    points = numbers_of(attempt(Case(operation, strike, variant), 0, exact, way).places)
+    struck = sum(attempt(Case(operation, strike, variant), at, exact, way).struck for at in points[offset::step])
+    assert struck >= len(points[offset::step]) / 2, f"only {struck} of {len(points)} points were reached"
     print(struck)
 
 

@@ -366,7 +366,7 @@ class SchedulerMachine(RuleBasedStateMachine):
 
 
 SchedulerMachine.TestCase.settings = hypothesis.settings(
-    max_examples=2_000 if exhaustive() else 300,
+    max_examples=1_000 if exhaustive() else 120,
     stateful_step_count=50 if exhaustive() else 30,
     deadline=None,
     print_blob=True,

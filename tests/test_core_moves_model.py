@@ -291,7 +291,7 @@ MOVES += ["claim_one", "claim_given", "fail_pending", "swap", "shut", "open", "o
     ),
 )
 @hypothesis.settings(
-    max_examples=3_000 if exhaustive() else 100,
+    max_examples=1_500 if exhaustive() else 50,
     derandomize=not exhaustive(),
     suppress_health_check=list(hypothesis.HealthCheck),
 )

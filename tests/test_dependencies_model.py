@@ -124,7 +124,7 @@ def task(node: Node, clock: FakeClock, starts: list[float]) -> int:
 
 
 @hypothesis.given(graphs(), st.sampled_from(["lazy", "indexed"]))
-@hypothesis.settings(max_examples=1_000 if exhaustive() else 150)
+@hypothesis.settings(max_examples=1_000 if exhaustive() else 60)
 def test_random_graph_ends_as_the_model_says(nodes: list[Node], queue: str):
     """Every job of a random graph starts, and ends, when and how the naive evaluation says."""
     until = 30

@@ -378,13 +378,16 @@ def test_f19_a_faulty_key_or_hook_stops_nothing():
     assert len([text for text in log.of("ERROR") if "on_error" in text]) == 10
 
 
+CANCELS = 3_000
+
+
 def test_f20_cancel_against_start_has_one_winner(rng: random.Random):
     """Whatever the moment, a cancel is True exactly if the body never ran; callbacks come once; nothing is logged."""
     ran: list[int] = []
     told: list[int] = []
     cancelled: list[int] = []
     with logged() as log, Scheduler(2) as s:
-        for number in range(3000):
+        for number in range(CANCELS):
             job = s.submit(ran.append, number)
             job.add_done_callback(lambda job, number=number: told.append(number))
             sum(range(rng.randrange(200)))
@@ -394,5 +397,5 @@ def test_f20_cancel_against_start_has_one_winner(rng: random.Random):
                     job.result(PATIENCE)
         assert s.wait_idle(PATIENCE)
     assert not set(ran) & set(cancelled)
-    assert sorted(ran + cancelled) == sorted(told) == list(range(3000))
+    assert sorted(ran + cancelled) == sorted(told) == list(range(CANCELS))
     assert log.lines == []

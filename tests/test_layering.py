@@ -4,6 +4,7 @@ The package is read, not imported: what counts is what its source says.
 """
 
 import ast
+import functools
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
 
@@ -133,9 +134,15 @@ def running_nodes(tree: ast.AST) -> Iterator[ast.AST]:
             pending.extend(ast.iter_child_nodes(node))
 
 
+@functools.cache
+def parsed(source: str) -> ast.Module:
+    """Return the tree of a source, the same one each time."""
+    return ast.parse(source)
+
+
 def imports_of(module: str, source: str) -> Iterator[tuple[str, str | None, str, int]]:
     """Yield (absolute module, name or None, local name, line) for each import that runs."""
-    for node in running_nodes(ast.parse(source)):
+    for node in running_nodes(parsed(source)):
         if isinstance(node, ast.Import):
             for alias in node.names:
                 # `import a.b` binds a, `import a.b as c` binds a.b.
@@ -196,9 +203,13 @@ def core_violations(modules: Mapping[str, str]) -> list[str]:
     return found
 
 
-def references(module: str, source: str) -> Iterator[tuple[str, ast.AST, ast.AST | None]]:
-    """Yield (dotted name, node, the node it stands in) for all that a module uses of what it imports."""
-    tree = ast.parse(source)
+@functools.cache
+def references(module: str, source: str) -> tuple[tuple[str, ast.AST, ast.AST | None], ...]:
+    """Return (dotted name, node, the node it stands in) for all that a module uses of what it imports."""
+    return tuple(references_in(parsed(source), module, source))
+
+
+def references_in(tree: ast.Module, module: str, source: str) -> Iterator[tuple[str, ast.AST, ast.AST | None]]:
     bound = {}
     for base, name, local, line in imports_of(module, source):
         if name is not None:

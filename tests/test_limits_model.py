@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.support import exhaustive
 from threadsched import FifoPolicy, Job, JobStatus, Limit, PriorityPolicy, Retry, Scheduler, current_job
 from threadsched._core import Core
 from threadsched.testing import FakeClock, StepScheduler
@@ -189,8 +190,12 @@ class IndexedLimitsAgainstAModel(LimitsAgainstAModel):
     queue = "indexed"
 
 
-LimitsAgainstAModel.TestCase.settings = hypothesis.settings(max_examples=60, stateful_step_count=40)
-IndexedLimitsAgainstAModel.TestCase.settings = hypothesis.settings(max_examples=40, stateful_step_count=40)
+LimitsAgainstAModel.TestCase.settings = hypothesis.settings(
+    max_examples=400 if exhaustive() else 25, stateful_step_count=40
+)
+IndexedLimitsAgainstAModel.TestCase.settings = hypothesis.settings(
+    max_examples=400 if exhaustive() else 15, stateful_step_count=40
+)
 TestLazy = LimitsAgainstAModel.TestCase
 TestIndexed = IndexedLimitsAgainstAModel.TestCase
 

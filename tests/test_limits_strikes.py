@@ -146,7 +146,7 @@ def test_limits_survive_a_strike(queue: str, operation: str, strike: str, monkey
     counter = strikes.Striker(None, lambda: None)
     counter.run(OPERATIONS[operation](scene))
     assert counter.points, "no point was found"
-    for at in sample(range(counter.points), 8, f"{queue} {operation} {strike}"):
+    for at in sample(range(counter.points), 5, f"{queue} {operation} {strike}"):
         scene = Scene(queue)
         call = OPERATIONS[operation](scene)
         striker = strikes.Striker(at, lambda scene=scene: STRIKES[strike](scene))  # type: ignore[misc]

@@ -1,7 +1,6 @@
 """Tasks that overrun on real threads: written off, replaced, dropped when they come home."""
 
 import threading
-from collections.abc import Iterator
 from concurrent.futures import Future, wait
 from typing import Any
 
@@ -22,19 +21,6 @@ from threadsched import (
 )
 from threadsched import _log as log_module
 from threadsched.testing import FakeClock
-
-
-@pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock()
-
-
-@pytest.fixture
-def log() -> Iterator[Records]:
-    records = Records()
-    log_module.logger.addHandler(records)
-    yield records
-    log_module.logger.removeHandler(records)
 
 
 def test_overrun_job_fails_and_its_worker_is_replaced(clock: FakeClock, log: Records):

@@ -3,6 +3,7 @@
 import os
 import random
 import re
+import runpy
 import sys
 import time
 
@@ -34,11 +35,38 @@ def test_sample_keeps_order_and_repeats(monkeypatch: pytest.MonkeyPatch):
 
 def test_what_samples_is_in_the_proof():
     """Every file of tests that does less in an ordinary session has something that the exhaustive one selects."""
-    samples = re.compile(r"^from tests\.support import .*\b(exhaustive|sample)\b", re.MULTILINE)
+    samples = re.compile(r"\b(exhaustive|sample|size)\(")
+    drawn = re.compile(r"^(@hypothesis\.given|@given|Test\w+ = .*TestCase)", re.MULTILINE)  # marked by Hypothesis
     for path in sorted((support.ROOT / "tests").rglob("test_*.py")):
         source = path.read_text(encoding="utf-8")
         if samples.search(source):
-            assert "mark.proof" in source or "hypothesis" in source, f"{path}: mark what samples with pytest.mark.proof"
+            selected = "mark.proof" in source or drawn.search(source)
+            assert selected, f"{path}: mark what samples with pytest.mark.proof"
+
+
+def test_parts_of_the_proof_are_disjoint_and_there():
+    """No test stands in two parts of the proof, and what a part names exists; the last part has all others."""
+    proof = runpy.run_path(str(support.ROOT / ".ci" / "proof.py"))
+    named = [path for paths in proof["PARTS"].values() for path in paths]
+    assert len(set(named)) == len(named)
+    assert [path for path in named if not (support.ROOT / path).exists()] == []
+    assert proof["parts"]()[proof["REST"]] == ["tests", *[f"--ignore={path}" for path in named]]
+
+
+@pytest.mark.subprocess
+def test_proof_names_the_parts_that_failed(capfdbinary: pytest.CaptureFixture[bytes]):
+    """Each part's output is shown in one piece, the seed is the same for all, and a failed one is named."""
+    proof = runpy.run_path(str(support.ROOT / ".ci" / "proof.py"))
+    say = "import os, sys; print(os.environ['THREADSCHED_SEED'], os.environ['THREADSCHED_PROOF'], flush=True); "
+    commands = {
+        "good": [sys.executable, "-c", say],
+        "bad": [sys.executable, "-c", say + "sys.exit('at the end')"],
+    }
+    assert proof["run"](commands, 2) == ["bad"]
+    shown = capfdbinary.readouterr().out.decode()
+    [seed] = set(re.findall(r"^(\d+) 1$", shown, re.MULTILINE))
+    assert re.search(rf"^==> bad: FAILED with 1 after \d+ s\n{seed} 1\nat the end\n", shown, re.MULTILINE), shown
+    assert re.search(rf"^==> good: passed after \d+ s\n{seed} 1\n", shown, re.MULTILINE), shown
 
 
 @pytest.mark.subprocess

@@ -17,6 +17,7 @@ from threadsched.testing import FakeClock, StepScheduler
 
 LIMIT = 500
 LIMIT_WITHOUT_CONTEXT = 450
+PENDING = 200_000
 
 PENDING_JOBS = """
     import contextvars, gc, os, sys
@@ -52,7 +53,7 @@ PENDING_JOBS = """
 @pytest.mark.parametrize(("context", "limit"), [("context", LIMIT), ("empty", LIMIT_WITHOUT_CONTEXT)])
 def test_resident_bytes_of_a_pending_job(context: str, limit: int):
     """200,000 pending delayed jobs cost at most 500 bytes each of resident memory, 450 with an empty context."""
-    answer = run_script(PENDING_JOBS, args=["200000", context], timeout=25)
+    answer = run_script(PENDING_JOBS, args=[f"{PENDING}", context], timeout=25)
     each = float(answer.stdout)
     assert 100 < each <= limit, f"{each:.0f} bytes a job"
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -17,21 +16,7 @@ from threadsched import (
     Scheduler,
     current_job,
 )
-from threadsched import _log as log_module
 from threadsched.testing import FakeClock
-
-
-@pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock()
-
-
-@pytest.fixture
-def log() -> Iterator[Records]:
-    records = Records()
-    log_module.logger.addHandler(records)
-    yield records
-    log_module.logger.removeHandler(records)
 
 
 def test_coroutine_is_cancelled_on_its_loop_and_no_thread_is_lost(clock: FakeClock, log: Records):

@@ -20,11 +20,6 @@ from threadsched._worker import current_worker
 from threadsched.testing import FakeClock
 
 
-@pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock()
-
-
 def test_overrun_during_the_retry_decision_takes_it_over(clock: FakeClock):
     """An attempt that raised in time, and is written off while `give_up` is asked, is settled by the watcher alone."""
     asked: list[str] = []

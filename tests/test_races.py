@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.crowds import PATIENCE, Gate
-from tests.support import exhaustive
+from tests.support import size
 from threadsched import (
     DuplicateJobError,
     FifoPolicy,
@@ -24,7 +24,7 @@ from threadsched import (
 
 pytestmark = pytest.mark.proof
 
-ROUNDS = 3000 if exhaustive() else 200
+ROUNDS = size(3000, 200)
 QUEUES = ("lazy", "indexed")
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.crowds import PATIENCE, Gate, in_thread
-from tests.support import ROOT, exhaustive, run_script, sample
+from tests.support import ROOT, exhaustive, rng, run_script, sample, size
 from threadsched import JobStatus, Retry, Scheduler, SchedulerClosedError
 
 VARIANTS = ("lazy", "indexed", "before")
@@ -45,10 +45,12 @@ runpy.run_module("tests.sweep", run_name="__main__", alter_sys=True)
 
 
 def sweep(operation: str, strike: str, variant: str, mode: str) -> None:
-    args = [str(ROOT), operation, strike, variant, mode, "1", "0"]
+    step = 1 if exhaustive() else 5
+    offset = rng(f"sweep {operation} {strike} {variant}").randrange(step)
+    args = [str(ROOT), operation, strike, variant, mode, str(step), str(offset)]
     done = run_script(SWEEP, args=args, timeout=28)
     # Each point is a fresh scheduler; a sweep that found no points would prove nothing.
-    assert int(done.stdout.split()[-1]) >= 5
+    assert int(done.stdout.split()[-1]) >= (5 if exhaustive() else 1)
 
 
 NESTED = list(itertools.product(OPERATIONS, STRIKES, VARIANTS))
@@ -72,6 +74,11 @@ def test_ctrl_c_at_every_point(operation: str, variant: str) -> None:
 
 
 # ---------------------------------------------------------------- real signals, real collector
+
+STORM = size(2_000, 300)  # milliseconds, at 1 kHz
+SIGNALLED = list(itertools.product(VARIANTS, ["submit", "cancel", "look", "shutdown"]))
+ROUNDS = size(4_000, 300)
+FINALIZED = list(itertools.product(VARIANTS, ["refcount", "collector", "weakref"]))
 
 SIGNALS = """
 import signal, sys, threading, time
@@ -147,12 +154,10 @@ print(handled, refused)
 
 @pytest.mark.proof
 @pytest.mark.subprocess
-@pytest.mark.parametrize(
-    ("queue", "action"), sample(itertools.product(VARIANTS, ["submit", "cancel", "look", "shutdown"]), 5, "signals")
-)
+@pytest.mark.parametrize(("queue", "action"), sample(SIGNALLED, 3, "signals"))
 def test_a_storm_of_signals(queue: str, action: str) -> None:
     """A handler at 1 kHz that submits, cancels, looks or shuts down neither hangs anybody nor loses a job."""
-    done = run_script(SIGNALS, args=[queue, action, "4" if exhaustive() else "0.3"])
+    done = run_script(SIGNALS, args=[queue, action, f"{STORM / 1000}"])
     assert done.stderr == ""
 
 
@@ -221,12 +226,10 @@ assert scheduler.stats().submitted == len(accepted)
 
 @pytest.mark.proof
 @pytest.mark.subprocess
-@pytest.mark.parametrize(
-    ("queue", "way"), sample(itertools.product(VARIANTS, ["refcount", "collector", "weakref"]), 4, "finalizers")
-)
+@pytest.mark.parametrize(("queue", "way"), sample(FINALIZED, 3, "finalizers"))
 def test_a_storm_of_finalizers(queue: str, way: str) -> None:
     """Finalizers and weakref callbacks that submit and cancel, whenever the collector likes, lose nothing."""
-    done = run_script(COLLECTOR, args=[queue, way, "10000" if exhaustive() else "500"])
+    done = run_script(COLLECTOR, args=[queue, way, f"{ROUNDS}"])
     assert done.stderr == ""
 
 

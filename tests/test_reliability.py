@@ -1,8 +1,11 @@
-"""docs/reliability.md names tests that exist, and its table of faults is that of tests/faults/table.py."""
+"""docs/reliability.md names tests that exist, with their figures; its faults are those of tests/faults/table.py."""
 
 import re
 
+import pytest
+
 from tests.faults.table import ROWS
+from tests.figures import FIGURES
 from tests.support import ROOT
 
 PAGE = (ROOT / "docs" / "reliability.md").read_text(encoding="utf-8")
@@ -30,8 +33,17 @@ def test_each_promise_has_a_test() -> None:
     """No promise stands there without a test that holds it."""
     promises = section("What is promised")
     assert len(promises) > 10
-    cells = [held for _, held in promises]
+    cells = [held for _, held, _ in promises]
     assert all(re.fullmatch(r"`test_\w+` \([\w/]+\.py\)(?:, `test_\w+` \([\w/]+\.py\))*", held) for held in cells)
+
+
+def test_each_promise_has_its_figures():
+    """Beside a promise stands on how much its tests try it, as they say it themselves."""
+    pytest.importorskip("_testcapi", reason="the sweep without memory cannot be asked")
+    for promise, held, figures in section("What is promised"):
+        names = re.findall(r"`(test_\w+)`", held)
+        assert figures == "; ".join(FIGURES[name]() for name in names if name in FIGURES), promise
+    assert set(FIGURES) <= {name for name, _ in NAMED}
 
 
 def test_faults_are_those_of_the_table() -> None:

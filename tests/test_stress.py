@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.crowds import PATIENCE, together
-from tests.support import exhaustive, rng, run_script
+from tests.support import rng, run_script, size
 from threadsched import (
     FifoPolicy,
     JobStatus,
@@ -25,7 +25,7 @@ from threadsched.testing import FakeClock
 
 SUBMITTERS = 16
 WORKERS = 4
-JOBS = 1500 if exhaustive() else 150  # by each submitter
+JOBS = size(600, 80)  # by each submitter
 
 
 class Deliberate(Exception):

@@ -24,7 +24,7 @@ from tests.stress_bugs import (
     run_twice,
     sleep_on,
 )
-from tests.support import SEED, exhaustive, rng, run_script, sample
+from tests.support import ROOT, SEED, exhaustive, rng, run_script, sample
 from tests.test_demo import AsciiFile, Screen
 from threadsched import JobStatus, Scheduler, Stats, _stress, _stress_watch
 from threadsched.__main__ import main
@@ -32,7 +32,7 @@ from threadsched._stress_checks import Start, find_overtaking
 from threadsched._stress_load import Tasks
 from threadsched._stress_plan import ORDERS, POLICIES, Kind, Settings, draw_kind, promised
 from threadsched._stress_report import Account, Histogram, Live, seconds, size, table
-from threadsched._stress_watch import ALLOWANCE, SLOPE_BOUND, Auditor, LogTrap, Memory, impossible, slope
+from threadsched._stress_watch import ALLOWANCE, SLOPE_BOUND, WARM_UP, Auditor, LogTrap, Memory, impossible, slope
 from threadsched._terminal import Terminal
 
 JOBS = 40_000 if exhaustive() else 2_000
@@ -70,7 +70,7 @@ def test_every_promise_is_kept(policy: str, queue: str, interval: str, capsys: p
         *("--retry", "0.1", "--delay", "0.2", "--seed", str(rng(f"stress:{policy}:{queue}").randrange(2**32))),
         *("--patience", "20"),
     )
-    assert status == 0, (SEED, out)
+    assert status == 0, f"seed {SEED}\n{out}"
     all_of_them = next(line.split() for line in out.splitlines() if line.startswith("  all "))
     submitted, done, failed, cancelled = (int(word.replace(",", "")) for word in all_of_them[1:5])
     assert submitted == JOBS == done + failed + cancelled
@@ -364,6 +364,15 @@ def test_slope_is_the_least_squares_one() -> None:
     assert slope([(x, 3.0 * x + 7) for x in range(10)]) == pytest.approx(3.0)
     assert slope([(0, 1), (1, -1), (2, -1), (3, 1)]) == 0.0
     assert slope([(1.0, 5.0)]) == slope([]) == 0.0
+
+
+def test_page_says_what_a_soak_allows() -> None:
+    """The slope, the allowance and the warm-up on the page are those that a soak is judged by."""
+    page = " ".join((ROOT / "docs" / "guide" / "stress.md").read_text(encoding="utf-8").split())
+    assert WARM_UP == 1 / 5
+    assert "The first fifth of the run is left out" in page
+    allowed = f"more than {SLOPE_BOUND / 1024:g} KiB a second and {ALLOWANCE / 2**20:g} MiB beside that"
+    assert f"lays a line by least squares. The run fails if that line rises by {allowed}" in page
 
 
 def test_memory_is_judged_after_the_warm_up(monkeypatch: pytest.MonkeyPatch) -> None:

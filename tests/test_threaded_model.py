@@ -3,13 +3,12 @@
 With one worker the outcome is determined: what is asked from outside is asked while the scheduler is paused, what tasks
 do they do one after the other. So each start is predicted with its place in the order and its instant, and how all
 stands in between. Programs are written and cut down as in ``test_stepped_model``; with THREADSCHED_PROOF=1 there are
-fresh ones each time, and as many as take about two minutes.
+fresh ones each time, and as many as take about half a minute.
 """
 
-import logging
 import random
-from collections.abc import Iterator, Sequence
-from typing import Any, NoReturn
+from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -19,24 +18,19 @@ pytest.register_assert_rewrite("tests.model.agreement")
 
 from tests.model.agreement import Agreement  # noqa: E402
 from tests.model.doors import Threaded  # noqa: E402
-from tests.model.programs import THREADED_THEMES, a_threaded_program, cut_down  # noqa: E402
+from tests.model.programs import THREADED_THEMES, a_threaded_program  # noqa: E402
 from tests.model.subject import Subject  # noqa: E402
+from tests.model.verdict import judge  # noqa: E402
 from tests.model.words import LIMITS, Operation  # noqa: E402
 from threadsched import Scheduler  # noqa: E402
 
 EXHAUSTIVE = support.exhaustive()
 
+# The programs fail in thousands of ways that are reported as they should be.
+pytestmark = [pytest.mark.usefixtures("no_log"), pytest.mark.proof]
+
 # What may be asked of a closed scheduler, which cannot be paused for it.
 LATE = ("submit", "every", "advance", "shutdown")
-
-
-@pytest.fixture(autouse=True)
-def quiet() -> Iterator[None]:
-    """Write no log: the programs fail in thousands of ways that are reported as they should be."""
-    logger = logging.getLogger("threadsched")
-    logger.disabled = True
-    yield
-    logger.disabled = False
 
 
 def disagreement(options: dict[str, Any], program: Sequence[Operation]) -> Exception | None:
@@ -56,20 +50,11 @@ def disagreement(options: dict[str, Any], program: Sequence[Operation]) -> Excep
     return None
 
 
-def report(options: dict[str, Any], program: list[Operation]) -> NoReturn:
-    """Fail with the smallest program that still differs, printed so that it can be pasted into a test."""
-    program = cut_down(program, lambda shorter: disagreement(options, shorter) is not None)
-    print(f"options = {options!r}", "program = [", *[f"    {one!r}," for one in program], "]", sep="\n")
-    error = disagreement(options, program)
-    raise AssertionError("it differs no more") if error is None else error
-
-
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("theme", THREADED_THEMES)
 def test_threaded_programs_agree_with_the_naive_scheduler(theme: str):
     """What a worker's thread runs, when and in which order, is what the naive scheduler says."""
     rng = support.rng(f"threaded:{theme}") if EXHAUSTIVE else random.Random(theme)
-    for _ in range(300 if EXHAUSTIVE else 8):
+    for _ in range(300 if EXHAUSTIVE else 5):
         options, program = a_threaded_program(rng, THREADED_THEMES[theme], phases=6)
-        if disagreement(options, program) is not None:
-            report(options, program)
+        judge(disagreement, options, program)

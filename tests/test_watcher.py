@@ -27,11 +27,6 @@ from threadsched import _watcher as watcher_module
 from threadsched.testing import FakeClock
 
 
-@pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock()
-
-
 def await_end(thread: threading.Thread | None) -> None:
     assert thread is not None
     thread.join(PATIENCE)
@@ -304,7 +299,7 @@ def test_shutdown_that_waits_goes_on_when_the_thread_is_written_off(clock: FakeC
     """It waits for a running task, and no longer from the moment on at which that has overrun."""
     s = Scheduler(1, clock=clock)
     gate = Late()
-    s.options(timeout=1).submit(gate)
+    job = s.options(timeout=1).submit(gate)
     gate.await_start()
     call = Call(s.shutdown)
     while not s._runtime.exit_waiters:
@@ -312,6 +307,7 @@ def test_shutdown_that_waits_goes_on_when_the_thread_is_written_off(clock: FakeC
     clock.jump(1)
     report = call.outcome()
     assert [info.name for info in report.running] == ["Late"]
+    assert isinstance(job.exception(0), JobTimeoutError)
     home(s, gate)
 
 

@@ -855,6 +855,7 @@ class Core:
         ready = self.queue_type(ranking, levelled=True)
         ready.rebuild(lambda: [(keys[job._seq], job._seq) for job in jobs if job._place is READY])
         ready.shut()  # until the jobs have the keys that it knows them by
+        walk, again = iter(jobs), iter(jobs)  # made here: below nothing may want memory
         # No call from this look to the last store: a submission from a handler came before, and is seen, or comes
         # after, and finds the new ranking with its queue.
         if (self.latest, self.readmissions) != latest:
@@ -865,10 +866,10 @@ class Core:
         self.door = None if asked else ranking
         self.stale = 0
         try:
-            for job in jobs:
+            for job in walk:
                 job._key = keys[job._seq]
         except BaseException:
-            for job in jobs:
+            for job in again:
                 job._key = keys[job._seq]
             raise
         finally:

@@ -101,8 +101,8 @@ class Beside:
     def count(self, job: Any) -> None:
         self.called[job.seq] += 1  # needs no memory
 
-    def verify(self) -> None:
-        """Nothing is lost or locked, and what raised did not happen."""
+    def verify(self, unlogged: int) -> None:
+        """Nothing is lost or locked, what raised did not happen; `unlogged` callbacks may be lost without a word."""
         self.made += [] if self.last is None else [self.last]
         bounded(self.scheduler.check, "check()")
         assert bounded(self.scheduler.stats, "stats()").submitted == len(self.jobs) + len(self.made)
@@ -115,7 +115,8 @@ class Beside:
         assert report, report
         assert report.pending == 0
         assert all(job.done() for job in [*self.jobs, *self.made])
-        assert sum(self.called.values()) + unmade() == len(self.called), (self.called, HEARD.texts)
+        lost = len(self.called) - sum(self.called.values()) - unmade()
+        assert 0 <= lost <= unlogged, (self.called, HEARD.texts)
         assert max(self.called.values()) <= 1
         self.scheduler.check()
 
@@ -148,7 +149,8 @@ def call(operation: str, k: int, width: int) -> int:
         _testcapi.remove_mem_hooks()
     if status is RAISED and operation.startswith("submit"):
         assert one.last is None
-    one.verify()
+    # The call of a callback may lack memory, and then the line in the log that tells of it: MemoryError tells it.
+    one.verify(unlogged=1 if width > 1 and status is RAISED else 0)
     return status
 
 

@@ -121,6 +121,7 @@ ROWS = (
         "raised means not queued; the lock is free, the pool lives, no Future stays open",
         (
             "faults/test_memory_exhausted.py::test_core_without_memory",
+            "faults/test_memory_exhausted.py::test_swap_of_the_policy_needs_no_memory_once_it_has_begun",
             "faults/test_memory_exhausted.py::test_call_without_memory",
             "faults/test_memory_exhausted.py::test_worker_without_memory",
         ),
@@ -171,7 +172,7 @@ ROWS = (
         (
             "test_fork.py::test_the_child_starts_empty_and_the_parent_goes_on",
             "test_fork.py::test_fork_from_inside_a_task",
-            "test_fork.py::test_fifty_forks_under_load",
+            "test_fork.py::test_many_forks_under_load",
             "test_fork.py::test_fork_while_another_thread_holds_the_lock",
             "faults/test_endings.py::test_fork_at_any_moment_under_load",
         ),
@@ -294,7 +295,7 @@ def repeat(metafunc: pytest.Metafunc) -> None:
     path = metafunc.definition.path.relative_to(ROOT / "tests").as_posix()
     if exhaustive() and f"{path}::{metafunc.function.__name__}" in REPEATED:
         metafunc.fixturenames.append("trial")
-        metafunc.parametrize("trial", range(TIMES), indirect=True)
+        metafunc.parametrize("trial", [pytest.param(n, marks=pytest.mark.proof) for n in range(TIMES)], indirect=True)
 
 
 RUNNER = """

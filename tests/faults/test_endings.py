@@ -17,7 +17,7 @@ def run(way: str, sample: int) -> None:
 @pytest.mark.parametrize("way", ["exit", "dropped"])
 def test_exit_with_every_kind_of_job(way: str):
     """What is due runs, a pause or not; what is delayed, in backoff or recurring is given up; nothing is printed."""
-    run(way, 4)
+    run(way, 3)
 
 
 def test_exit_beside_a_stuck_job():
@@ -27,23 +27,23 @@ def test_exit_beside_a_stuck_job():
 
 def test_os_exit_at_any_moment():
     """``os._exit`` with a busy scheduler ends the process there, with its status, without a word."""
-    run("os._exit", 6)
+    run("os._exit", 4)
 
 
 def test_submissions_at_the_very_end():
     """Hooks that run before and after ours, and finalizers, are served or get a RuntimeError; nothing is printed."""
-    run("late", 4)
+    run("late", 3)
 
 
 def test_sigterm_handler_that_shuts_down():
     """``shutdown(wait=False)`` in a handler, wherever the main thread is, closes the door and loses no job."""
-    run("sigterm", 6)
+    run("sigterm", 4)
 
 
 @pytest.mark.parametrize("order", ["int, int", "term, int", "int, term"])
 def test_signals_during_shutdown(order: str):
     """SIGINT and SIGTERM in any phase of a waiting shutdown: it can be called again, and every job has ended once."""
-    run(order, 4)
+    run(order, 3)
 
 
 def test_fork_at_any_moment_under_load():

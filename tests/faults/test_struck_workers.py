@@ -13,7 +13,7 @@ SCENES = ("ends", "rules", "coroutines", "series")
 QUEUES = ("lazy", "indexed")
 STRIKES = ("submit", "cancel", "stats", "shutdown", "shutdown_due", "shutdown_none")
 WAYS = ("finalizer", "weakref", "call")
-# The ways in take turns: the scheduler cannot tell them apart, and each sweep has some two thousand lines.
+# The ways in take turns: the scheduler cannot tell them apart, and each sweep has more than a thousand points.
 CALLED_BACK = [
     (scene, strike, queue, WAYS[number % len(WAYS)])
     for number, (scene, strike, queue) in enumerate(itertools.product(SCENES, STRIKES, QUEUES))
@@ -28,16 +28,16 @@ def run(scene: str, strike: str, queue: str, mode: str, way: str, step: int) -> 
     assert int(done.stdout.split()[-1]) >= 2
 
 
-@pytest.mark.parametrize(("scene", "queue"), sample(itertools.product(SCENES, QUEUES), 3, "poisoned"))
+@pytest.mark.parametrize(("scene", "queue"), sample(itertools.product(SCENES, QUEUES), 2, "poisoned"))
 def test_an_exception_thrown_into_a_worker_at_every_point(scene: str, queue: str):
     """The job in hand ends with WorkerDiedError or is retried, whoever waits is told, and the worker is replaced."""
-    run(scene, "poison", queue, "exact", "call", 1 if exhaustive() else 70)
+    run(scene, "poison", queue, "exact", "call", 1 if exhaustive() else 60)
 
 
-@pytest.mark.parametrize(("scene", "strike", "queue", "way"), sample(CALLED_BACK, 4, "called back"))
+@pytest.mark.parametrize(("scene", "strike", "queue", "way"), sample(CALLED_BACK, 3, "called back"))
 def test_code_that_calls_back_at_any_line_of_a_worker(scene: str, strike: str, queue: str, way: str):
     """A finalizer or a weakref's callback on a worker's thread may submit, cancel, look and shut down anywhere.
 
-    The long run takes every fifth line, from another one in each session: all of them are five runs.
+    The long run takes every fourth point, from another one in each session: all of them are four runs.
     """
-    run(scene, strike, queue, "lines", way, 5 if exhaustive() else 150)
+    run(scene, strike, queue, "lines", way, 4 if exhaustive() else 120)

@@ -3,9 +3,9 @@
     python -m tests.faults.worker_sweep SCENE STRIKE QUEUE exact|lines STEP OFFSET [WAY]
 
 What `tests.sweep` does to the calls of a user, this does to the worker's own loop. Every STEP-th point beginning with
-OFFSET is struck, each in a fresh pool of one. An exception is thrown only where CPython can throw one (`exact`).
-Afterwards every accepted job must have ended, no task have run once too often, and the pool must serve and leave.
-Prints how many points there were.
+OFFSET, of those that `numbers_of` chooses, is struck, each in a fresh pool of one. An exception is thrown only where
+CPython can throw one (`exact`). Afterwards every accepted job must have ended, no task have run once too often, and the
+pool must serve and leave. Prints how many points there were.
 """
 
 import itertools
@@ -21,14 +21,16 @@ from typing import Any
 
 from tests.faults.apart import sweep
 from tests.faults.vehicles import VEHICLES, loud
-from tests.injector import Injector, bounded
+from tests.injector import Injector, bounded, numbers_of
 from threadsched import DependencyError, Job, Limit, Scheduler, SchedulerClosedError, WorkerDiedError
+from threadsched._asyncio import AwaitedJobCancelledError
 from threadsched.testing import FakeClock
 
 POOL = "struck"
 # Files of the standard library that call ours: the first function of a thread, and the callbacks of an event loop.
 OUTSIDE = (f"python3.{sys.version_info.minor}/threading.py", f"python3.{sys.version_info.minor}/asyncio/")
 PATIENCE = 5.0
+TICK = 0.0002  # between two looks at something that another thread is about to do
 
 
 class Poison(Exception):
@@ -182,14 +184,14 @@ class Round:
 
     # One round.
 
-    def attempt(self, at: int, exact: bool) -> bool:
-        """Strike at one point; return whether it was reached."""
+    def attempt(self, at: int, exact: bool) -> Injector:
+        """Strike at one point, if it is reached."""
         injector = WorkerInjector(self.strike_now, at, exact=exact)
         threading.settrace(injector.on_call)
         try:
             self.submit(lambda: self.gate.wait(PATIENCE))
             while not injector.thread:  # a thread counts as started just before it looks whether to be traced
-                time.sleep(0)
+                time.sleep(TICK)
             threading.settrace(None)  # type: ignore[arg-type]  # every thread but the worker, from here on
             self.go()
         except SchedulerClosedError:
@@ -201,18 +203,20 @@ class Round:
         except BaseException as error:
             error.add_note(f"struck at point {at}: {injector.where}")
             raise
-        return injector.struck
+        return injector
 
     def go(self) -> None:
         while self.scheduler.stats().running + self.scheduler.stats().done + self.scheduler.stats().failed == 0:
             if self.scheduler.closed:
                 break
+            time.sleep(TICK)
         self.scene()
         for thread in self.watchers:
             thread.start()
         while not all(job._attached.tokens and job._attached.condition for job in self.watched()):
             if self.scheduler.closed or self.poisoned:
                 break
+            time.sleep(TICK)
         self.gate.set()
 
     def watched(self) -> list[Job[Any]]:
@@ -221,7 +225,7 @@ class Round:
     def verify(self, where: str) -> None:
         scheduler = self.scheduler
         self.gate.set()
-        if not bounded(lambda: scheduler.wait_idle(PATIENCE), f"wait_idle {where}", 2 * PATIENCE):
+        if not bounded(self.is_idle_but_for_the_clock, f"wait_idle {where}", 2 * PATIENCE):
             # Only for what is due later: the clock does not move if the strike took the job that moves it.
             self.clock.advance(100)
         assert bounded(lambda: scheduler.wait_idle(PATIENCE), f"wait_idle {where}"), (where, scheduler.snapshot())
@@ -232,6 +236,7 @@ class Round:
             give_up = time.monotonic() + PATIENCE
             while scheduler.stats().workers != 1:  # the strike may have met the worker after that job
                 assert time.monotonic() < give_up, (where, scheduler.stats())
+                time.sleep(TICK)
         report = bounded(lambda: scheduler.shutdown(timeout=4), f"shutdown {where}")
         assert report, (where, report)
         for thread in self.watchers:
@@ -252,6 +257,15 @@ class Round:
             assert not thread.is_alive(), (where, thread)
         scheduler.check()
 
+    def is_idle_but_for_the_clock(self) -> bool:
+        """Wait until nothing is left, or nothing but what is due later; return whether it is the former."""
+        give_up = time.monotonic() + PATIENCE
+        while not (idle := self.scheduler.wait_idle(0.01)) and time.monotonic() < give_up:
+            stats = self.scheduler.stats()
+            if stats.delayed == stats.pending and not stats.running:
+                break
+        return idle
+
     def judge(self, number: int, job: Job[Any], where: str) -> None:
         """A job that did not come to what its task says was struck itself."""
         if job.cancelled():
@@ -262,7 +276,9 @@ class Round:
         elif self.poisoned:
             assert isinstance(error, (Poison, WorkerDiedError, ValueError)), (where, job, error)
         else:
-            assert isinstance(error, (ValueError, DependencyError)) or self.closing, (where, job, error)
+            # The last: of a coroutine that awaited a job which the strike cancelled.
+            known = (ValueError, DependencyError, AwaitedJobCancelledError)
+            assert isinstance(error, known) or self.closing, (where, job, error)
 
 
 def fail() -> None:
@@ -281,7 +297,9 @@ def main(scene: str, strike: str, queue: str, mode: str, step: int, offset: int,
         loud()
     logging.getLogger("threadsched").addHandler(logging.NullHandler())
     logging.getLogger("threadsched").propagate = False
-    sweep(lambda at: Round(scene, strike, queue, way).attempt(at, mode == "exact"), step, offset)
+    # Not struck: this process learns which points there are, and the layout of all code, which its children then know.
+    points = numbers_of(Round(scene, strike, queue, way).attempt(0, mode == "exact").places)
+    sweep(lambda at: Round(scene, strike, queue, way).attempt(at, mode == "exact").struck, points[offset::step])
 
 
 if __name__ == "__main__":

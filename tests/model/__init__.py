@@ -5,7 +5,8 @@
 - ``doors``: the ways in and out of ``naive``: submission, a full queue, shutdown.
 - ``recurring``: the schedules, which step from one grid point to the next.
 - ``subject``: the same words spoken to the product.
-- ``programs``: Hypothesis strategies that write programs.
+- ``programs``: what writes programs, and cuts a failing one down.
+- ``agreement`` and ``verdict``: the comparison, and what is said when it fails.
 
 Nothing but ``subject`` uses more of ``threadsched`` than its public names.
 """
