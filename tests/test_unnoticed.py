@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from tests.core_driver import Driver, make_job
-from threadsched import Job
+from threadsched import Job, Scheduler
+from threadsched._waiting import Waiting
 
 
 class Refusing:
@@ -36,3 +37,20 @@ def test_a_refused_submission_that_is_not_withdrawn_is_held_back_nowhere():
     core.entering = None  # as the next turn does
     core.check_invariants()
     assert not core.waiting
+
+
+def test_wait_below_that_is_interrupted_before_it_sleeps_stands_on_no_list(monkeypatch: pytest.MonkeyPatch):
+    """Ctrl-C between the registration and the sleep: nobody is waited for, and nobody pays for a gate."""
+
+    def struck(self: Waiting, token: object, registry: object, timeout: object) -> bool:
+        raise KeyboardInterrupt
+
+    with Scheduler(1) as s:
+        s.options(delay=60).submit(int)
+        with monkeypatch.context() as patch:
+            patch.setattr(Waiting, "_wait_on", struck)
+            with pytest.raises(KeyboardInterrupt):
+                s.wait_below(1)
+        s.check()
+        assert s._runtime.core.gate is None
+        s.clear()
