@@ -1,12 +1,28 @@
 """Faults that were seeded by hand, or found by a sweep, and that no other test noticed: one test for each."""
 
+import asyncio
+import threading
+import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from tests.core_driver import Driver, make_job
-from threadsched import Job, Scheduler
+from tests.gates import PATIENCE, Gate
+from threadsched import DeadlockError, Job, JobStatus, Scheduler, current_job
+from threadsched._core import SWEEP_SLACK, Core
+from threadsched._locks import holds
 from threadsched._waiting import Waiting
+from threadsched.testing import FakeClock, StepScheduler
+
+
+def soon(condition: Callable[[], object]) -> None:
+    """Wait until a thread has come so far."""
+    end = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.001)
 
 
 class Refusing:
@@ -54,3 +70,153 @@ def test_wait_below_that_is_interrupted_before_it_sleeps_stands_on_no_list(monke
         s.check()
         assert s._runtime.core.gate is None
         s.clear()
+
+
+# ---------------------------------------------------------------- jobs that wait for jobs
+
+
+def test_a_worker_that_waited_once_hides_no_ring_later():
+    """A thread that has parked and gone on waits for nothing: what its coroutine awaits now is followed instead."""
+    with Scheduler(2) as s:
+        barrier = threading.Barrier(2)
+
+        def parks() -> None:
+            barrier.wait(PATIENCE)  # one on each worker
+            s.options(delay=0.001).submit(int).result()
+
+        for job in [s.submit(parks) for _ in range(2)]:
+            job.result(PATIENCE)
+        gate = Gate()
+
+        def asks(other: Job[Any]) -> None:
+            gate()
+            other.result()
+
+        async def awaits() -> None:
+            me = current_job()
+            job = s.submit(asks, me)
+            gate.await_start()
+            waiting = asyncio.ensure_future(_await(job))
+            await asyncio.sleep(0)  # it has been noted by now
+            gate.open()
+            await waiting
+
+        with pytest.raises(DeadlockError):
+            s.submit(awaits).result(PATIENCE)
+
+
+async def _await(job: Job[Any]) -> Any:
+    return await job
+
+
+def test_a_waiting_worker_that_starts_a_job_hands_the_watch_to_another_that_waits():
+    """Both workers wait inside a task; while one of them runs what it waited for, the other's job starts on time."""
+    with Scheduler(2) as s:
+        gate, second = Gate(), threading.Event()
+        first = s.submit(lambda: s.options(delay=0.05).submit(gate).result())
+        soon(lambda: s._runtime.stand_in)
+        other = s.submit(lambda: s.options(delay=0.1).submit(second.set).result())
+        try:
+            gate.await_start()
+            assert second.wait(PATIENCE)
+        finally:
+            gate.open()
+        first.result(PATIENCE)
+        other.result(PATIENCE)
+
+
+# ---------------------------------------------------------------- outcomes
+
+
+def test_a_job_that_is_not_retried_after_all_was_due_when_it_was_due():
+    """A retry that is decided and then refused leaves no trace in `run_at`."""
+
+    def fails() -> None:
+        job = current_job()
+        assert job is not None
+        job.cancel()
+        raise ValueError
+
+    s = StepScheduler()
+    job = s.options(retries=1, backoff=5).submit(fails)
+    s.tick()
+    assert job.status is JobStatus.FAILED
+    assert job.run_at == 0
+    assert isinstance(job.exception(0), ValueError)
+
+
+# ---------------------------------------------------------------- many jobs at once
+
+
+def test_a_map_that_is_broken_off_between_queue_and_map_is_withdrawn(monkeypatch: pytest.MonkeyPatch):
+    """Ctrl-C behind the queue entry of the second input: nothing is on its way in any more."""
+    enter, calls = Core.enter, []
+
+    def struck(core: Core, job: Job[Any], seq: int) -> bool:
+        answer = enter(core, job, seq)
+        calls.append(job)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return answer
+
+    s = StepScheduler()
+    with monkeypatch.context() as patch:
+        patch.setattr(Core, "enter", struck)
+        with pytest.raises(KeyboardInterrupt):
+            s.options(delay=5).map(int, ["1", "2", "3"])
+    core = s._runtime.core
+    assert len(calls) == 2
+    assert core.entering is None
+    assert core.delayed.untidy  # it has an entry that nobody counted
+    assert not core.pending
+    s.check()
+
+
+def test_jobs_of_a_map_that_are_cancelled_are_swept():
+    """A map is through with entering: a later cancel sweeps, although no worker has had a turn."""
+    s = StepScheduler()
+    s.map(int, range(10 * SWEEP_SLACK))
+    assert s.clear() == 10 * SWEEP_SLACK
+    assert len(s._runtime.core.ready) <= 2 * SWEEP_SLACK
+
+
+# ---------------------------------------------------------------- schedules
+
+
+def test_a_run_that_is_decided_as_its_schedule_is_paused_is_not_submitted():
+    """The policy is asked for a key while the run is on its way, and pauses the schedule: the run is decided anew."""
+
+    class Pauses:
+        schedule: Any = None
+
+        def key(self, job: Job[Any]) -> int:
+            if self.schedule is not None:
+                self.schedule.pause()
+            return 1
+
+    policy = Pauses()
+    s = StepScheduler(policy=policy)
+    schedule = s.every(1, int)
+    policy.schedule = schedule
+    assert isinstance(s.clock, FakeClock)
+    s.clock.advance(1)
+    assert s.tick() == []
+    assert schedule.paused
+    assert schedule.job is None
+    assert s.stats().pending == 0
+
+
+def test_callbacks_of_a_run_whose_schedule_is_cancelled_are_called_outside_of_the_lock():
+    """And before `cancel()` returns."""
+    s = StepScheduler(1)
+    s.every(1, int)
+    second = s.every(1, int)
+    assert isinstance(s.clock, FakeClock)
+    s.clock.advance(1)
+    s.tick()
+    held: list[bool] = []
+    job = second.job
+    assert job is not None
+    job.add_done_callback(lambda _: held.append(holds(s._runtime.lock)))
+    assert second.cancel()
+    assert held == [False]
