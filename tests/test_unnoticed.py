@@ -12,6 +12,7 @@ from tests.core_driver import Driver, make_job
 from tests.gates import PATIENCE, Gate
 from threadsched import DeadlockError, Job, JobStatus, Scheduler, current_job
 from threadsched._core import SWEEP_SLACK, Core
+from threadsched._gate import Gate as Places
 from threadsched._locks import holds
 from threadsched._waiting import Waiting
 from threadsched.testing import FakeClock, StepScheduler
@@ -70,6 +71,51 @@ def test_wait_below_that_is_interrupted_before_it_sleeps_stands_on_no_list(monke
         s.check()
         assert s._runtime.core.gate is None
         s.clear()
+
+
+# ---------------------------------------------------------------- a full queue
+
+
+def strike_once(monkeypatch: pytest.MonkeyPatch, owner: type, name: str) -> None:
+    """Let Ctrl-C strike at the next entry to a method, once."""
+    method, struck = getattr(owner, name), []
+
+    def call(*args: Any) -> Any:
+        if not struck:
+            struck.append(True)
+            raise KeyboardInterrupt
+        return method(*args)
+
+    monkeypatch.setattr(owner, name, call)
+
+
+def test_a_producer_struck_as_it_gives_up_keeps_no_place(monkeypatch: pytest.MonkeyPatch):
+    """Its time had run out, and Ctrl-C came as it was about to leave the line: the next place is somebody else's."""
+    with Scheduler(1, max_pending=1) as s:
+        s.pause()
+        first = s.submit(int)
+        with monkeypatch.context() as patch:
+            strike_once(patch, Places, "withdraw")
+            with pytest.raises(KeyboardInterrupt):
+                s.options(submit_timeout=0.01).submit(int)
+        assert first.cancel()
+        assert s.options(submit_timeout=0).submit(int).cancel()
+        s.check()
+
+
+def test_a_newcomer_whose_drop_is_broken_off_is_held_back_nowhere(monkeypatch: pytest.MonkeyPatch):
+    """It was about to be dropped as the last of all: after Ctrl-C it has not been there at all."""
+    with Scheduler(1, max_pending=1, on_full="drop_lowest", queue="indexed") as s:
+        s.pause()
+        first = s.submit(int)
+        with monkeypatch.context() as patch:
+            strike_once(patch, Core, "_left_queue")
+            with pytest.raises(KeyboardInterrupt):
+                s.options(priority=9, id="mine").submit(int)
+        s.check()
+        assert s.stats().waiting == 0
+        assert s.get("mine") is None
+        assert first.cancel()
 
 
 # ---------------------------------------------------------------- jobs that wait for jobs
@@ -177,7 +223,7 @@ def test_jobs_of_a_map_that_are_cancelled_are_swept():
     s = StepScheduler()
     s.map(int, range(10 * SWEEP_SLACK))
     assert s.clear() == 10 * SWEEP_SLACK
-    assert len(s._runtime.core.ready) <= 2 * SWEEP_SLACK
+    assert len(s._runtime.core.delayed) <= 2 * SWEEP_SLACK  # in a stepped scheduler all enter here
 
 
 # ---------------------------------------------------------------- schedules
