@@ -1,6 +1,7 @@
 """Faults that were seeded by hand, or found by a sweep, and that no other test noticed: one test for each."""
 
 import asyncio
+import datetime
 import threading
 import time
 from collections.abc import Callable
@@ -10,7 +11,7 @@ import pytest
 
 from tests.core_driver import Driver, make_job
 from tests.gates import PATIENCE, Gate
-from threadsched import DeadlockError, Job, JobStatus, Scheduler, current_job
+from threadsched import DeadlockError, Job, JobStatus, Scheduler, _locks, current_job
 from threadsched._core import SWEEP_SLACK, Core
 from threadsched._gate import Gate as Places
 from threadsched._locks import holds
@@ -116,6 +117,56 @@ def test_a_newcomer_whose_drop_is_broken_off_is_held_back_nowhere(monkeypatch: p
         assert s.stats().waiting == 0
         assert s.get("mine") is None
         assert first.cancel()
+
+
+class Hooked:
+    """The lock, and what is to be done as soon as it is free again."""
+
+    def __init__(self, lock: Any) -> None:
+        self.lock = lock
+        self.then: Callable[[], object] | None = None
+
+    def __enter__(self) -> None:
+        self.lock.acquire()
+
+    def __exit__(self, *error: object) -> None:
+        self.lock.release()
+        then, self.then = self.then, None
+        if then is not None:
+            then()
+
+    def _is_owned(self) -> bool:
+        return bool(self.lock._is_owned())
+
+
+def test_a_place_that_becomes_free_as_its_producer_queues_is_granted(monkeypatch: pytest.MonkeyPatch):
+    """The producer finds the queue full and stands in line in one hold of the lock: in between comes nobody."""
+    with Scheduler(1, max_pending=1) as s:
+        s.pause()
+        s.submit(int)
+        take, runtime = Places.take, s._runtime
+        lock: Any = Hooked(runtime.lock)
+        granted: list[bool] = []
+
+        def refused(places: Places, job: Job[Any], pending: Any) -> bool:
+            def free_it() -> None:
+                s.clear()
+                granted.append(job in places.grants)
+
+            taken = take(places, job, pending)
+            if not taken:
+                lock.then = free_it
+            return taken
+
+        monkeypatch.setattr(Places, "take", refused)
+        runtime.lock = lock
+        try:
+            job = s.options(submit_timeout=PATIENCE).submit(int)
+        finally:
+            runtime.lock = lock.lock
+        assert granted == [True]
+        s.resume()
+        assert job.result(PATIENCE) == 0
 
 
 # ---------------------------------------------------------------- jobs that wait for jobs
@@ -266,3 +317,70 @@ def test_callbacks_of_a_run_whose_schedule_is_cancelled_are_called_outside_of_th
     job.add_done_callback(lambda _: held.append(holds(s._runtime.lock)))
     assert second.cancel()
     assert held == [False]
+
+
+# ---------------------------------------------------------------- clocks
+
+
+class Settable:
+    """A clock whose wall clock somebody sets, and who does not say so."""
+
+    ahead = 1e9
+
+    def now(self) -> float:
+        return time.monotonic()
+
+    def wall(self) -> float:
+        return time.monotonic() + self.ahead
+
+    def at(self, seconds: float) -> datetime.datetime:
+        return datetime.datetime.fromtimestamp(self.wall() + seconds, datetime.UTC)
+
+
+def test_a_schedule_whose_making_finds_the_wall_clock_set_wakes_who_sleeps_until_the_old_time():
+    """The job that is due by the new time starts now, and not when the leader wakes of itself."""
+    clock = Settable()
+    with Scheduler(1, clock=clock) as s:
+        job = s.options(at=clock.at(3600)).submit(int)
+        soon(lambda: s.stats().idle)
+        clock.ahead += 3600
+        s.options(start=clock.at(36_000)).every(60, int)  # looks at the wall clock, and is not the first to be due
+        assert job.result(PATIENCE) == 0
+
+
+# ---------------------------------------------------------------- threads
+
+
+def test_async_with_whose_waiting_thread_cannot_be_started_closes_the_door(monkeypatch: pytest.MonkeyPatch):
+    """The wait fails, the scheduler is closed all the same."""
+
+    def refuse(*args: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    async def main() -> None:
+        async with s:
+            monkeypatch.setattr(_locks, "start_thread", refuse)
+
+    s = Scheduler(1)
+    with pytest.raises(RuntimeError, match="can't start"):
+        asyncio.run(main())
+    assert s.closed
+
+
+def test_a_number_that_is_given_away_while_workers_are_started_is_not_started(monkeypatch: pytest.MonkeyPatch):
+    """Between two starts a worker is written off, and its post goes to a new number: never more than asked for."""
+    start = _locks.start_thread
+
+    def starts(target: Any, args: Any, name: str) -> Any:
+        thread = start(target, args, name)
+        if s._runtime.posts == [0, 1]:
+            with s._runtime.lock:
+                s._runtime.posts[1] = 2
+        return thread
+
+    with Scheduler(2) as s:
+        monkeypatch.setattr(_locks, "start_thread", starts)
+        s.start()
+        assert s._runtime.launched == {0}
+        s.start()
+        assert s._runtime.launched == {0, 2}
