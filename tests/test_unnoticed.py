@@ -1,9 +1,11 @@
 """Faults that were seeded by hand, or found by a sweep, and that no other test noticed: one test for each."""
 
 import asyncio
+import concurrent.futures
 import datetime
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -11,8 +13,10 @@ import pytest
 
 from tests.core_driver import Driver, make_job
 from tests.gates import PATIENCE, Gate
-from threadsched import DeadlockError, Job, JobStatus, Scheduler, _locks, current_job
+from threadsched import DeadlockError, DependencyError, Job, JobStatus, Scheduler, _locks, current_job
+from threadsched._arming import Armable, Armings
 from threadsched._core import SWEEP_SLACK, Core
+from threadsched._dependencies import dependents_of
 from threadsched._gate import Gate as Places
 from threadsched._locks import holds
 from threadsched._waiting import Waiting
@@ -384,3 +388,137 @@ def test_a_number_that_is_given_away_while_workers_are_started_is_not_started(mo
         assert s._runtime.launched == {0}
         s.start()
         assert s._runtime.launched == {0, 2}
+
+
+# ---------------------------------------------------------------- what breaks in, on the same thread
+
+
+class Broken(list[Any]):
+    """A list into whose next append somebody breaks, as a finalizer does."""
+
+    then: Callable[[], object] | None = None
+
+    def append(self, item: Any) -> None:
+        then, self.then = self.then, None
+        if then is not None:
+            then()
+        super().append(item)
+
+
+def break_into_the_wait_for(job: Job[Any]) -> None:
+    """Have the job cancelled by the very thread that is about to register for its end."""
+    with job._runtime.lock:
+        tokens = job._attach().tokens = Broken()
+    tokens.then = job.cancel
+
+
+@pytest.mark.parametrize("awaits", [False, True])
+def test_a_job_that_ends_while_a_worker_registers_to_wait_for_it_is_seen(awaits: bool):
+    """The bell is looked at once more after it was hung up: who broke in rang for nobody."""
+    with Scheduler(1) as s:
+        far = s.options(delay=600).submit(int)
+        break_into_the_wait_for(far)
+        job: Job[Any] = s.submit(_await, far) if awaits else s.submit(far.result)
+        with pytest.raises(concurrent.futures.CancelledError):
+            job.result(PATIENCE)
+
+
+def test_a_limit_that_is_armed_while_the_watcher_lies_down_is_kept():
+    """The watcher looks once more after it has lain down: who broke in found nobody to wake."""
+    with Scheduler(1) as s:
+        s.pause()
+        limits, jobs = s._runtime.core.time_limits, []
+        first = s.options(expires=600).submit(int)
+        soon(lambda: limits.asleep)
+        with s._runtime.lock:
+            asleep = limits.asleep = Broken(limits.asleep)
+            limits.wake = _locks.make_waker(asleep)
+        asleep.then = lambda: jobs.append(s.options(expires=0.01).submit(int))
+        s.options(expires=500).submit(int)  # wakes the watcher
+        soon(lambda: jobs)
+        with pytest.raises(concurrent.futures.CancelledError):
+            jobs[0].result(PATIENCE)
+        assert not first.done()
+        s.clear()
+
+
+def test_a_parent_that_ends_while_a_dependent_registers_with_it_is_seen():
+    """The dependent looks once more after it stands on the parent's list, which was told already."""
+
+    class Told(dict[int, Job[Any]]):
+        def __setitem__(self, seq: int, job: Job[Any]) -> None:
+            parent.cancel()
+            super().__setitem__(seq, job)
+
+    with Scheduler(1) as s:
+        parent = s.options(delay=600).submit(int)
+        with s._runtime.lock:
+            dependents_of(parent, s._runtime.core).waiting = Told()
+        job = s.options(after=parent).submit(int)
+        with pytest.raises(DependencyError):
+            job.result(PATIENCE)
+
+
+def test_a_priority_that_is_broken_off_before_its_entry_loses_no_job():
+    """Ctrl-C at the entry of the push: the job stands where it stood."""
+    with Scheduler(1) as s:
+        s.pause()
+        job = s.submit(int)
+        ready = s._runtime.core.ready
+        push = ready.push
+
+        def struck(entry: Any) -> None:
+            ready.push = push
+            raise KeyboardInterrupt
+
+        ready.push = struck
+        with pytest.raises(KeyboardInterrupt):
+            job.set_priority(1)
+        s.resume()
+        assert job.result(PATIENCE) == 0
+
+
+def test_a_replacement_that_is_broken_off_leaves_one_of_the_two():
+    """Ctrl-C as the old job is put down to give way: the new one is in by then, or the old one stays."""
+
+    class Struck(deque[Any]):
+        def append(self, item: Any) -> None:
+            super().append(item)
+            if not struck:
+                struck.append(item)
+                raise KeyboardInterrupt
+
+    struck: list[Any] = []
+    with Scheduler(1) as s:
+        s.pause()
+        s.options(id="mine").submit(int)
+        with s._runtime.lock:
+            s._runtime.core.outbox = Struck()
+        with pytest.raises(KeyboardInterrupt):
+            s.options(id="mine", if_exists="replace").submit(int)
+        assert struck
+        soon(lambda: s.stats().cancelled == 1)
+        assert s.stats().pending == 1
+        assert s.get("mine") is not None
+
+
+def test_a_thing_that_is_armed_while_others_are_swept_stays_armed():
+    """Its ticket is known before its entry stands in the queue, so a sweep in between keeps that."""
+    armings = Armings()
+    others = [Armable() for _ in range(4 * SWEEP_SLACK)]
+    for number, other in enumerate(others):
+        armings.arm(other, number)
+    queue = armings._queue
+    push = queue.push
+
+    def swept(entry: Any) -> None:
+        queue.push = push
+        push(entry)
+        for other in others:
+            armings.disarm(other)
+
+    queue.push = swept
+    thing = Armable()
+    armings.arm(thing, 1000)
+    assert armings.due() == 1000
+    assert armings.first(1000) is thing
