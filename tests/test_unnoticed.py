@@ -459,6 +459,18 @@ def test_a_parent_that_ends_while_a_dependent_registers_with_it_is_seen():
             job.result(PATIENCE)
 
 
+def test_ctrl_c_while_a_foreign_parent_is_asked_how_it_ended_is_nobodys_failure(monkeypatch: pytest.MonkeyPatch):
+    """It goes on to whoever ended the future, and the dependent hears how that really ended."""
+    with Scheduler(1) as s:
+        parent: concurrent.futures.Future[int] = concurrent.futures.Future()
+        job = s.options(after=parent).submit(int)
+        with monkeypatch.context() as patch:
+            strike_once(patch, concurrent.futures.Future, "exception")
+            with pytest.raises(KeyboardInterrupt):
+                parent.set_result(1)
+        assert job.result(PATIENCE) == 0
+
+
 def test_a_priority_that_is_broken_off_before_its_entry_loses_no_job():
     """Ctrl-C at the entry of the push: the job stands where it stood."""
     with Scheduler(1) as s:
