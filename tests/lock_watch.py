@@ -42,7 +42,7 @@ CHANGES: dict[type, tuple[str, ...]] = {
 CORE_FIELDS = ("pending", "running", "waiting", "series", "outbox", "left_behind", "named", "_ended", "_ended_ids")
 SHARED_FIELDS = (
     "workers", "launched", "idle", "watch", "helpers", "sleepers", "awaits", "exit_waiters", "idle_waiters",
-    "quiet_waiters", "turn_waiters",
+    "quiet_waiters", "turn_waiters", "told_waiters", "tellers", "written_off",
 )  # fmt: skip
 CORE_METHODS = (
     "reserve", "enter", "enter_delayed", "enter_many", "withdraw", "withdraw_many", "release", "readmit", "rekeyed",

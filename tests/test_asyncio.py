@@ -327,6 +327,7 @@ def test_f51_a_loop_that_closes_before_the_job_ends():
         async def wait(job):
             await job
         async def main():
+            asyncio.get_running_loop().slow_callback_duration = 60  # or it complains of a busy machine
             waits = [asyncio.ensure_future(wait(job)) for job in (running, queued)]
             await asyncio.to_thread(started.wait)
         asyncio.run(main(), debug=True)
@@ -334,6 +335,7 @@ def test_f51_a_loop_that_closes_before_the_job_ends():
 
         # A loop that is closed with the wait still open.
         loop = asyncio.new_event_loop()
+        loop.slow_callback_duration = 60
         another = wait(running)
         loop.call_soon(another.send, None)
         loop.call_soon(loop.stop)

@@ -404,6 +404,31 @@ def test_dependencies(watch: LockWatch):
         quietly(parents[1])
 
 
+def test_time_limits(watch: LockWatch):
+    """A task that runs too long, whose thread is lost and comes home; a job that is not started in time; a retry."""
+    with Bench(watch) as bench:
+        gate, started = threading.Event(), threading.Event()
+
+        def stays(thing: Any) -> None:
+            started.set()
+            gate.wait(PATIENCE)
+
+        late = bench.s.options(timeout=1).submit(bench.task(stays), watch.thing())
+        late.add_done_callback(bench.callback())
+        assert started.wait(PATIENCE)
+        bench.clock.jump(1)
+        assert isinstance(late.exception(PATIENCE), TimeoutError)
+        gate.set()
+        again = bench.s.options(timeout=5, retries=1).submit(bench.task(boom))
+        bench.clock.advance(1)
+        quietly(again)
+        bench.s.pause()
+        expired = bench.s.options(expires=1).submit(bench.task(), watch.thing())
+        expired.add_done_callback(bench.callback())
+        bench.clock.advance(1)
+        assert expired.cancelled()
+
+
 # ---------------------------------------------------------------- schedules and the wall clock
 
 

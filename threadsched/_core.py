@@ -281,6 +281,7 @@ class Core:
             if not self._let_go(job):
                 return False
         except BaseException:
+            self.waiting.pop(job._seq, None)  # here, for Ctrl-C may keep the submission from withdrawing it
             job._place = place  # it may be submitted again
             raise
         job._place = place

@@ -35,6 +35,7 @@ from threadsched import _numbers
 from threadsched._core import Core
 from threadsched._errors import DependencyError, InvariantError
 from threadsched._job import DELAYED, READY, WAITING, Job
+from threadsched._locks import on_main_thread
 from threadsched._records import JobStatus, Reason
 from threadsched._rules import Rule
 
@@ -90,6 +91,8 @@ def end_of_foreign(future: Future[Any]) -> End | None:
     except CancelledError:
         error = None
     except BaseException as fault:  # a future that cannot even say it: that is no success
+        if isinstance(fault, KeyboardInterrupt) and on_main_thread():
+            raise  # Ctrl-C, which merely struck here: whoever calls this asks again
         who, how, error = "a future", "FAILED", fault
     return End(who, None, how, error, f"{who} ended {how}")
 

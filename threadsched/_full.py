@@ -57,8 +57,13 @@ def make_room(runtime: Runtime, job: Job[Any], options: Options) -> Job[Any]:
             except StillFullError:
                 continue  # somebody else took the place that the dropped job left
     except BaseException:
-        with runtime.lock:
-            gate.withdraw(job, core.pending)
+        try:
+            with runtime.lock:
+                gate.withdraw(job, core.pending)
+        except BaseException:  # struck in there: it may be done twice
+            with runtime.lock:
+                gate.withdraw(job, core.pending)
+            raise
         raise
 
 
@@ -168,6 +173,7 @@ def admit_dropped(
         return core.cancel(job, name, now, reason)
     except BaseException:
         core.pending.pop(job._seq, None)
+        core.waiting.pop(job._seq, None)  # where a cancel that was broken off has put it back
         core.withdraw(job, core.entering)
         raise
 

@@ -83,20 +83,23 @@ class Waiting(Shared):
     def wait_below(self, pending: int, timeout: float | None) -> bool:
         """Sleep until fewer than ``pending`` jobs are pending."""
         token = make_token()
-        with self.lock:
-            core = self.core
-            if len(core.pending) < pending:
-                return True
-            gate = core.gate = core.gate or Gate(None)
-            gate.wanted[token] = pending
-            gate.below.append(token)
+        gate: Gate | None = None
         try:
+            with self.lock:
+                core = self.core
+                if len(core.pending) < pending:
+                    return True
+                gate = core.gate = core.gate or Gate(None)
+                gate.wanted[token] = pending
+                gate.below.append(token)
             return self._wait_on(token, gate.below, timeout)
         finally:
-            with self.lock:
-                gate.wanted.pop(token, None)
-                if gate.limit is None and not gate.below:
-                    core.gate = None  # nobody pays for it any more
+            if gate is not None:
+                with self.lock:
+                    self._forget(token, gate.below)  # Ctrl-C may have struck before the sleep began
+                    gate.wanted.pop(token, None)
+                    if gate.limit is None and not gate.below:
+                        core.gate = None  # nobody pays for it any more
 
     def _forget(self, token: Any, registry: list[Any]) -> bool:
         """Take a token off a list that a handler on this thread may have emptied already; always True."""
