@@ -333,22 +333,27 @@ class SickClock:
 
     sick = False
 
+    def __init__(self, kind: type[BaseException]) -> None:
+        self.kind = kind
+
     def now(self) -> float:
         if self.sick:
-            raise OSError("the clock is broken")
+            raise self.kind("the clock is broken")
         return 1.0
 
 
-def test_a_clock_that_raises():
+@pytest.mark.parametrize("kind", [OSError, SystemExit])
+def test_a_clock_that_raises(kind: type[BaseException]):
     """A broken clock fails the submissions meanwhile; what runs then ends well, and all is as before after that."""
-    clock = SickClock()
+    clock = SickClock(kind)
     with logged() as log, Scheduler(2, clock=clock) as s, neighbours(s):
         with occupied(s, 2) as running:
             waiting = s.submit(pow, 5, 2)
             clock.sick = True
-            with pytest.raises(OSError, match="the clock is broken"):
+            with pytest.raises(kind, match="the clock is broken"):
                 s.submit(pow, 2, 2)
         assert waiting.result(PATIENCE) == 25
         assert [job.result(PATIENCE) for job in running] == [None, None]
         clock.sick = False
+        assert s.stats().replaced_workers == 0
     assert any("the clock is broken" in text for text in log.of("ERROR"))

@@ -6,15 +6,17 @@ import contextvars
 import copy
 import gc
 import pickle
+import sys
 import threading
 from concurrent.futures import ALL_COMPLETED, FIRST_COMPLETED, FIRST_EXCEPTION, CancelledError, Future
+from types import FrameType
 from typing import Any
 
 import pytest
 
 from tests.gates import PATIENCE, Gate, Thing, end_of, in_thread, logged, occupied
 from threadsched import Job, JobStatus, JobStoppedError, Scheduler, current_job
-from threadsched.testing import FakeClock
+from threadsched.testing import FakeClock, StepScheduler
 
 
 class Boom(Exception):
@@ -709,3 +711,24 @@ def test_each_attempt_has_a_context_of_its_own(context: bool):
 
     contextvars.copy_context().run(main)
     assert seen == ["submitted" if context else "default"] * 3
+
+
+def test_letting_go_of_a_watched_job_runs_no_code_of_ours():
+    """What `wait` locked it can let go of in C code alone: Ctrl-C in between would leave a worker waiting for ever."""
+    ours: list[str] = []
+
+    def trace(frame: FrameType, event: str, arg: object) -> None:
+        if "/threadsched/" in frame.f_code.co_filename.replace("\\", "/"):
+            ours.append(frame.f_code.co_qualname)
+
+    scheduler = StepScheduler()
+    job = scheduler.submit(int)
+    job._condition.acquire()
+    sys.settrace(trace)
+    try:
+        job._condition.release()
+    finally:
+        sys.settrace(None)
+    assert ours == []
+    scheduler.tick()
+    assert concurrent.futures.wait([job], timeout=0).done == {job}

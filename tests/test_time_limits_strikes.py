@@ -180,11 +180,15 @@ def strike_at(at: int, queue: str, operation: str, strike: str) -> tuple[bool, s
 
 
 def points_of(operation: str, queue: str) -> int:
-    """Return how many points an operation has that is not struck."""
-    case = Case(queue)
-    counter = Injector(lambda: None, -1, exact=True)
-    counter.run(OPERATIONS[operation](case))
-    case.verify()
+    """Return how many points an operation has that is not struck.
+
+    Counted the second time: from 3.12 on code that is traced for the first time may not show its instructions.
+    """
+    for _ in range(2):
+        case = Case(queue)
+        counter = Injector(lambda: None, -1, exact=True)
+        counter.run(OPERATIONS[operation](case))
+        case.verify()
     return counter.passed
 
 

@@ -180,7 +180,7 @@ class Ending(Waiting):
         core = self.core
         try:
             now = self.now()
-        except Exception as error:  # the user's clock
+        except BaseException as error:
             now = self.clock_raised(error)
         try:
             with self.lock:

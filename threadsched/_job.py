@@ -138,6 +138,21 @@ class Failure:
             )
 
 
+class OwnCondition:
+    """``Job._condition``, which ``wait`` and ``as_completed`` lock; who asks for it counts as having looked.
+
+    Asked once, for from then on it stands in the job's own dictionary. So leaving it, in ``wait``, runs no code of ours
+    that Ctrl-C could strike, which would leave it locked, and with it the worker that ends the job.
+    """
+
+    def __get__(self, job: Job[Any], owner: type[Job[Any]] | None = None) -> JobCondition:
+        """Return the condition of a job, made now."""
+        if isinstance(job._result, Failure):
+            job._result.seen = True
+        condition: JobCondition = job.__dict__.setdefault("_condition", job._runtime.condition_of(job))
+        return condition
+
+
 class Job(concurrent.futures.Future[T], Generic[T]):
     """One accepted piece of work, and the future of its result. Made by a scheduler alone.
 
@@ -402,12 +417,7 @@ class Job(concurrent.futures.Future[T], Generic[T]):
             outcome = self._result
             return outcome.error if type(outcome) is Failure else None
 
-        @property
-        def _condition(self) -> JobCondition:
-            """What ``wait`` and ``as_completed`` lock; who asks for it counts as having looked."""
-            if isinstance(self._result, Failure):
-                self._result.seen = True
-            return self._runtime.condition_of(self)
+        _condition = OwnCondition()
 
         @property
         def _waiters(self) -> list[Any]:

@@ -218,6 +218,7 @@ def orphan(runtime: Pool, jobs: list[Job[Any]], own: Job[Any] | None) -> None:
         job._cancel(job._options.name or task_name(job._fn), now, orphaned=True)
         if attached is not None:
             attached.condition = None
+            job.__dict__.pop("_condition", None)
             attached.callbacks.clear()
             attached.rules = ()  # edges between jobs that are all gone
             _locks.release_all(attached.tokens)

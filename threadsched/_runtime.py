@@ -97,7 +97,7 @@ class Runtime(Watching):
                     core.entering = outer
                     return job
             except BaseException:
-                core.withdraw(job, outer)
+                self._withdraw_locked(job, outer)
                 raise
             finally:
                 if self.mark is job:
@@ -151,9 +151,7 @@ class Runtime(Watching):
                     core.entering = outer
                     return job
                 except BaseException as error:
-                    core.withdraw(job, outer)
-                    if core.gate is not None:
-                        core.gate.withdraw(job, core.pending)
+                    self._withdraw_locked(job, outer)
                     if isinstance(error, UnwatchedError):
                         self.manned = False
                         continue
@@ -172,6 +170,19 @@ class Runtime(Watching):
         if held:
             raise _full.StillFullError
         return _full.make_room(self, job, options)
+
+    def _withdraw_locked(self, job: Job[Any], outer: Job[Any] | None) -> None:
+        """Undo a submission that was broken off; begun again should another exception meet it there."""
+        core = self.core
+        try:
+            core.withdraw(job, outer)
+            if core.gate is not None:
+                core.gate.withdraw(job, core.pending)
+        except BaseException:
+            core.withdraw(job, outer)
+            if core.gate is not None:
+                core.gate.withdraw(job, core.pending)
+            raise
 
     def _dress(self, job: Job[Any], options: Options) -> None:
         """Give a new job what few jobs have."""

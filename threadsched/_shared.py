@@ -354,11 +354,18 @@ class Shared:
         """Return the clock's reading, or the last one if the clock raises."""
         try:
             return self.now()
-        except Exception as error:  # the user's clock
+        except BaseException as error:
             return self.clock_raised(error)
 
-    def clock_raised(self, error: Exception) -> float:
-        """Log a clock's failure and go by the last turn's reading: a bad clock must not stop the pool."""
+    def clock_raised(self, error: BaseException) -> float:
+        """Log a clock's failure and go by the last turn's reading: a bad clock must not stop the pool.
+
+        Called where the exception is handled. What was thrown into the thread and did not come out of the user's code,
+        and Ctrl-C on its way through that, is not the clock's: it goes on.
+        """
+        trace = error.__traceback__
+        if not isinstance(error, Exception) and (trace is None or trace.tb_next is None or _locks.on_main_thread()):
+            raise
         _log.report(logging.ERROR, "the clock raised %s", _log.describe_error(error), error=error)
         return self.last_reading
 

@@ -188,7 +188,7 @@ class Worker:
         while True:
             try:
                 now = clock()
-            except Exception as error:  # the user's clock
+            except BaseException as error:
                 now = runtime.clock_raised(error)
             job = turn(self, settled, result, name, now)
             if job is None:
