@@ -22,7 +22,7 @@ from tests.explorer import primitives
 from tests.explorer.crews import Crew, GreenletCrew, ThreadCrew, greenlet
 from tests.explorer.kernel import Failure, Kernel, Strategy
 from tests.explorer.primitives import SIM_THREADING, Namespace, SimJobCondition, SimQueue
-from threadsched import _clock, _exit, _full, _helping, _job, _locks, _map, _waiting, _watcher, _worker
+from threadsched import _clock, _exit, _full, _helping, _job, _locks, _map, _scheduler, _shared, _waiting, _watcher, _worker
 
 assert threadsched  # its modules, all of them loaded
 
@@ -42,6 +42,10 @@ class NoHooks:
     @staticmethod
     def unregister(hook: Callable[[], None]) -> None:
         return
+
+
+class NoVirtualClock:
+    """``_clock.VirtualClock``, of which there is none here: to ask a protocol takes long."""
 
 
 def number_of(thing: Any) -> int:
@@ -69,6 +73,8 @@ REPLACED: tuple[tuple[Any, str, Any], ...] = (
     (_locks, "time", SIM_TIME),
     (_locks, "GIL", False),  # nobody steps aside: a hint on which nothing rests
     (_locks, "JobCondition", SimJobCondition),
+    (_shared, "VirtualClock", NoVirtualClock),
+    (_scheduler, "VirtualClock", NoVirtualClock),
     (_clock, "time", SIM_TIME),
     (_watcher, "threading", SIM_THREADING),
     (_worker, "threading", SIM_THREADING),
@@ -130,10 +136,8 @@ class Laboratory:
         self.runs += 1
         if self.runs % COLLECT == 0:
             gc.collect()
-        kernel = Kernel(
-            strategy, explore_time=explore_time, coarse=coarse, crew=self.quick if lines is None else self.threads
-        )
-        kernel.log = told
+        crew = self.quick if lines is None else self.threads
+        kernel = Kernel(strategy, explore_time=explore_time, coarse=coarse, crew=crew, log=told)
         if lines is not None:
             lines.watch(kernel)
         self.log.records.clear()
@@ -161,6 +165,8 @@ def laboratory() -> Iterator[Laboratory]:
     logger.addHandler(place.log)
     logger.propagate = False
     gc.disable()  # a finalizer must come where the schedule says, which those by reference count do
+    gc.collect()
+    gc.freeze()  # what is there already need not be looked through again and again
     try:
         yield place
     finally:
@@ -171,6 +177,7 @@ def laboratory() -> Iterator[Laboratory]:
                 setattr(owner, name, value)
         logger.removeHandler(place.log)
         logger.propagate = propagated
+        gc.unfreeze()
         if collecting:
             gc.enable()
         place.quick.dismiss()

@@ -22,15 +22,15 @@ TOLERANCE = 0.25
 
 # Schedules that showed a fault, as short as they were found, and what it was.
 REGRESSIONS = {
-    "shutdown+shutdown_due/1/fine:8.1,30.1": "shutdown() returned before the thread of a worker had ended",
-    "shutdown_due+shutdown_due/1/fine:25.1,30.1": "likewise",
-    "shutdown_none+shutdown_none/1/fine:27.1,32.1": "likewise",
-    "shutdown_due+limited/2/fine:2.2,4.1,6.2,7.1,10.2,11.1,13.1,15.1,16.1": "an idle worker never slept",
-    "shutdown_due+nested/2/fine:2.2,4.1,6.2,7.1,15.2,16.1,18.1,20.1,21.1": "nor did a worker that waits inside a task",
-    "result_timeout+nested+every/2/fine:0.2,2.2,4.2,5.2,7.3,8.3,23.1,32.1,36.1": "nor did one when a schedule fell due",
-    "cancel+wait/1/coarse:0.2,2.2,6.1": "a waiter was told of a job that it had found ended, and returned early",
+    "shutdown+shutdown_due/1/fine:56.1": "shutdown() returned before the thread of a worker had ended",
+    "shutdown_due+shutdown_due/1/fine:60.1": "likewise",
+    "shutdown_none+shutdown_none/1/fine:64.1": "likewise",
+    "shutdown_due+limited/2/fine:32.2,40.1": "an idle worker never slept",
+    "shutdown_due+nested/2/fine:32.2,45.1": "nor did a worker that waits inside a task",
+    "result_timeout+nested+every/2/fine:62.1": "nor did one when a schedule fell due",
+    "cancel+wait/1/coarse:13.2,15.2,19.1,32.1": "a waiter was told of a job that it had found ended, and returned early",
     "timeout+shutdown/1/coarse:": "nor did it wait for the successor of a worker that was written off",
-    "drop+look/1/fine:3.2": "a task that looked at its own stack stayed in memory, and kept a dropped scheduler",
+    "drop+look/1/fine:22.2": "a task that looked at its own stack stayed in memory, and kept a dropped scheduler",
 }
 
 
