@@ -86,7 +86,9 @@ class Case:
 
         lines = FILES if self.granularity == LINES else None
         explore_time = any(operation.explore_time for operation in operations)
-        return Scenario(self.name, body, explore_time=explore_time, coarse=self.granularity == COARSE, lines=lines)
+        threads = any(operation.loops for operation in operations)
+        coarse = self.granularity == COARSE
+        return Scenario(self.name, body, explore_time=explore_time, coarse=coarse, threads=threads, lines=lines)
 
 
 def case_of(name: str) -> Case:
@@ -160,7 +162,7 @@ TRIPLES = (
 
 
 # What is paired with everything.
-PAIRED = tuple(name for name in OPERATIONS if name != "timeout")
+PAIRED = tuple(OPERATIONS)[: tuple(OPERATIONS).index("timeout")] + ("expires",)
 
 
 def pairs(operations: Iterable[str] = PAIRED) -> Iterator[tuple[str, ...]]:

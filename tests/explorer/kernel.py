@@ -77,7 +77,7 @@ NEVER = Quiet()  # of a fiber that has ended
 class Fiber:
     """One simulated thread."""
 
-    __slots__ = ("deadline", "expired", "free", "inside", "name", "number", "rank", "seat", "thread", "waits")
+    __slots__ = ("deadline", "doom", "expired", "free", "inside", "name", "number", "rank", "seat", "thread", "waits")
 
     def __init__(self, number: int, name: str) -> None:
         self.number = number
@@ -86,6 +86,7 @@ class Fiber:
         self.thread: Any = None  # the simulated Thread
         self.waits: Any = None  # what it is blocked on: something with ``free``
         self.deadline: float | None = None
+        self.doom: BaseException | None = None  # thrown into it when it is no longer blocked
         self.expired = False  # its deadline has passed; it goes on without what it waited for
         self.free = False  # it has ended; joiners wait for that
         self.inside = 0  # schedulers' locks that it holds
@@ -122,6 +123,8 @@ class Kernel:
         self.fibers: list[Fiber] = []  # those that have not ended, in the order of their start
         self.born = 0
         self.numbered = 0  # objects that are told apart by number here, not by address
+        self.expected: Callable[[str], bool] = lambda text: False  # whether an error that is logged is no fault
+        self.refuses: Callable[[str], bool] = lambda name: False  # whether no thread of this name can be started
         self.on_fiber: Callable[[], None] | None = None  # called on each fiber's thread at its start ...
         self.off_fiber: Callable[[], None] | None = None  # ... and at its end
         self.log = log  # one line for each point, when a schedule is looked at
@@ -214,6 +217,10 @@ class Kernel:
             self.current = following
         self.crew.leave(fiber.seat, None if following is None else following.seat)
 
+    def forget(self) -> None:
+        """Let go of the stage, which holds the scheduler, as whose finalizer holds its locks and so this kernel."""
+        del self.expected, self.refuses, self.on_fiber, self.off_fiber
+
     # ---------------------------------------------------------------- what a fiber calls
 
     def point(self, what: str, subject: object = None, wanted: Any = None) -> None:
@@ -265,6 +272,9 @@ class Kernel:
         if following is not me:
             self._give(me, following)
         expired, me.waits, me.deadline, me.expired = me.expired, None, None, False
+        if me.doom is not None:
+            doom, me.doom = me.doom, None
+            raise doom
         return not expired
 
     def settle(self) -> None:

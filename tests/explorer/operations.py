@@ -4,7 +4,7 @@ import concurrent.futures
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tests.explorer.stage import LATER, SOONER, Stage
+from tests.explorer.stage import LATER, SOONER, Stage, StruckError
 from threadsched import FifoPolicy, SchedulerClosedError
 
 
@@ -19,6 +19,8 @@ class Operation:
     """What it does depends on when time passes, so that is explored too."""
     gives_up: bool = False
     """Jobs may end CANCELLED because of it."""
+    loops: bool = False
+    """There are coroutines, and so event loops, which need real threads."""
     closes: bool = False
     """Submissions may be refused because of it."""
 
@@ -59,7 +61,7 @@ def clear(stage: Stage) -> None:
 
 
 def settle(stage: Stage) -> None:
-    stage.gate.set()
+    stage.open_gate()
 
 
 def promote(stage: Stage) -> None:
@@ -135,6 +137,7 @@ def set_priority(stage: Stage) -> None:
 
 
 def request_cancel(stage: Stage) -> None:
+    stage.first.stopped = "coroutine" in stage.needs  # a coroutine is cancelled on its loop
     stage.first.job.request_cancel()
     stage.first.last_attempt = stage.first.job.attempts
 
@@ -196,7 +199,42 @@ def look(stage: Stage) -> None:
         if now.submitted != now.pending + now.running + now.done + now.failed + now.cancelled:
             stage.kernel.fail("count", f"{now} does not add up")
         scheduler.snapshot()
-        stage.first.job.explain()
+        if stage.first.job is not None:
+            stage.first.job.explain()
+
+
+def start(stage: Stage) -> None:
+    scheduler = stage.scheduler
+    if scheduler is not None:
+        try:
+            scheduler.start()
+        except SchedulerClosedError:
+            stage.refused += 1
+        except RuntimeError:
+            if not stage.refusals:
+                raise
+
+
+def die(stage: Stage) -> None:
+    stage.kernel.point("strikes")
+    for fiber in stage.kernel.fibers:
+        if fiber.name == "threadsched_0" and not fiber.free:
+            stage.struck = True
+            fiber.doom = StruckError()
+
+
+def await_first(stage: Stage) -> None:
+    async def work() -> None:
+        await stage.told_on_loop(stage.first)
+
+    stage.submit("awaiting", work)
+
+
+def await_later(stage: Stage) -> None:
+    async def work() -> None:
+        await stage.told_on_loop(stage.later)
+
+    stage.submit("awaiting", work)
 
 
 OPERATIONS = {
@@ -237,5 +275,18 @@ OPERATIONS = {
         Operation("look", look),
         Operation("timeout", timeout, explore_time=True),
         Operation("expires", expires, needs=("gated",), explore_time=True, gives_up=True),
+        Operation("start", start),
+        Operation("start_refused_1", submit, needs=("cold", "refused_1")),
+        Operation("start_refused_2", submit, needs=("cold", "refused_2")),
+        Operation("start_refused_3", submit, needs=("cold", "refused_3")),
+        *(
+            Operation(f"timeout_refused_{number}", timeout, needs=(f"refused_{number}",), explore_time=True)
+            for number in range(1, 6)
+        ),
+        Operation("die", die),
+        Operation("die_refused", die, needs=("refused_1",)),
+        Operation("await_first", await_first, needs=("gated",), loops=True),
+        Operation("await_later", await_later, loops=True),
+        Operation("resolve", settle, needs=("coroutine", "gated"), loops=True),
     )
 }

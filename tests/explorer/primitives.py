@@ -259,6 +259,8 @@ class SimThread:
 
     def start(self) -> None:
         self.kernel.point("starts", self)
+        if self.kernel.refuses(self.name):
+            raise RuntimeError("can't start new thread")
         self.fiber = self.kernel.spawn(self._live, self.name)
         self.fiber.thread = self
 
@@ -293,6 +295,12 @@ def current_thread() -> Any:
         fiber.thread = SimThread(name=fiber.name)
         fiber.thread.fiber = fiber
     return fiber.thread
+
+
+def get_ident() -> int:
+    """``threading.get_ident``."""
+    fiber = active.current
+    return threading.get_ident() if fiber is None else int(fiber.number) + 1
 
 
 def monotonic() -> float:

@@ -21,6 +21,8 @@ class Scenario:
     explore_time: bool = False
     coarse: bool = False
     """No points after a release: see ``Kernel.after``."""
+    threads: bool = False
+    """The fibers have to be real threads."""
     lines: Mapping[str, str] | None = None
     """Files in which lines are points, and where: see ``lines``. None means synchronisation operations alone."""
 
@@ -71,7 +73,7 @@ def run(
         from tests.explorer.lines import Lines
 
         lines = Lines(scenario.lines)
-    how: dict[str, Any] = {"explore_time": scenario.explore_time, "coarse": scenario.coarse}
+    how: dict[str, Any] = {"explore_time": scenario.explore_time, "coarse": scenario.coarse, "threads": scenario.threads}
     return place.run(scenario.body, strategy, lines=lines, told=told, **how)
 
 
