@@ -125,6 +125,7 @@ class Kernel:
         self.numbered = 0  # objects that are told apart by number here, not by address
         self.expected: Callable[[str], bool] = lambda text: False  # whether an error that is logged is no fault
         self.refuses: Callable[[str], bool] = lambda name: False  # whether no thread of this name can be started
+        self.leave_to: Callable[[], NoReturn] | None = None  # in the child of a fork: where to end instead of outside
         self.on_fiber: Callable[[], None] | None = None  # called on each fiber's thread at its start ...
         self.off_fiber: Callable[[], None] | None = None  # ... and at its end
         self.log = log  # one line for each point, when a schedule is looked at
@@ -166,6 +167,8 @@ class Kernel:
         except StuckError as error:
             told = "\n".join(self.where(one, depth=12) for one in self.fibers)
             raise StuckError(f"{error}: {self.current.name}\n{told}") from None
+        if self.leave_to is not None:
+            self.leave_to()
 
     def spawn(self, work: Callable[[], None], name: str) -> Fiber:
         """Make a fiber, which can be chosen from now on."""

@@ -4,6 +4,7 @@ import concurrent.futures
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from tests.explorer.forks import fork
 from tests.explorer.stage import LATER, SOONER, Stage, StruckError
 from threadsched import FifoPolicy, SchedulerClosedError
 
@@ -21,6 +22,8 @@ class Operation:
     """Jobs may end CANCELLED because of it."""
     loops: bool = False
     """There are coroutines, and so event loops, which need real threads."""
+    forks: bool = False
+    """The process is forked, for which fibers have to be greenlets."""
     closes: bool = False
     """Submissions may be refused because of it."""
 
@@ -223,6 +226,10 @@ def die(stage: Stage) -> None:
             fiber.doom = StruckError()
 
 
+def fork_inside(stage: Stage) -> None:
+    stage.submit("forking", lambda: fork(stage))
+
+
 def await_first(stage: Stage) -> None:
     async def work() -> None:
         await stage.told_on_loop(stage.first)
@@ -275,6 +282,8 @@ OPERATIONS = {
         Operation("look", look),
         Operation("timeout", timeout, explore_time=True),
         Operation("expires", expires, needs=("gated",), explore_time=True, gives_up=True),
+        Operation("fork", fork, forks=True),
+        Operation("fork_inside", fork_inside, forks=True),
         Operation("start", start),
         Operation("start_refused_1", submit, needs=("cold", "refused_1")),
         Operation("start_refused_2", submit, needs=("cold", "refused_2")),

@@ -112,6 +112,7 @@ class Stage:
         self.failed_to_start = 0  # submissions that raised because no thread could be started
         self.refusals = 0  # threads that could not be started
         self.struck = False  # something was thrown into a worker
+        self.forks = 0
         self.gate = SIM_THREADING.Event()
         self.release: Any = Future()  # the gate of a coroutine
         self.release.set_running_or_notify_cancel()  # no coroutine that is cancelled takes it along
