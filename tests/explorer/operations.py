@@ -177,6 +177,9 @@ def every(stage: Stage) -> None:
         stage.schedules.append(scheduler.options(max_runs=1).every(SOONER, stage.run_of_schedule))
     except SchedulerClosedError:
         stage.refused += 1
+    except RuntimeError:
+        if not stage.refusals:
+            raise
     else:
         stage.schedules_made = True
 

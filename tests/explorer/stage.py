@@ -288,6 +288,8 @@ class Stage:
             said = "FAILED"
         except TimeoutError:
             said = "timeout"
+        except (BrokenSchedulerError, WorkerDiedError, StruckError):  # an audit asks whether they may be
+            said = "FAILED"
         self.outcomes.append((track, said))
 
     async def told_on_loop(self, track: Track) -> None:
