@@ -24,7 +24,20 @@ from tests.explorer.crews import Crew, GreenletCrew, ThreadCrew, greenlet
 from tests.explorer.kernel import Failure, Kernel, Strategy
 from tests.explorer.loops import SimLoop
 from tests.explorer.primitives import SIM_THREADING, Namespace, SimJobCondition, SimQueue
-from threadsched import _clock, _exit, _full, _helping, _job, _locks, _map, _scheduler, _shared, _waiting, _watcher, _worker
+from threadsched import (
+    _clock,
+    _exit,
+    _full,
+    _helping,
+    _job,
+    _locks,
+    _map,
+    _scheduler,
+    _shared,
+    _waiting,
+    _watcher,
+    _worker,
+)
 
 assert threadsched  # its modules, all of them loaded
 

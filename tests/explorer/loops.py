@@ -1,7 +1,7 @@
 """An event loop of asyncio on simulated threads: its own code, with the wait for something to happen simulated.
 
-A loop waits in one place: in its selector, until a descriptor is ready, a timer is due, or another thread has written to
-it. Here there are no descriptors, so what is left is a flag that other threads raise and a deadline on virtual time.
+A loop waits in one place: in its selector, until a descriptor is ready, a timer is due, or another thread has written
+to it. Here there are no descriptors, so what is left is a flag that other threads raise and a deadline on virtual time.
 
 What runs on a loop runs on a real thread (see ``crews``): which loop runs, and which of its tasks, is kept by thread.
 """

@@ -1,5 +1,6 @@
 """The operations that are set against each other, one entry each."""
 
+import asyncio
 import concurrent.futures
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -193,6 +194,15 @@ def timeout(stage: Stage) -> None:
     stage.submit("overrun", stage.take_long, timeout=SOONER)
 
 
+def timeout_on_loop(stage: Stage) -> None:
+    async def work() -> None:
+        with stage.busy():
+            await asyncio.sleep(2 * LATER)
+
+    stage.may_overrun = True
+    stage.submit("overrun", work, timeout=SOONER)
+
+
 def expires(stage: Stage) -> None:
     stage.submit("expiring", expires=SOONER)
 
@@ -283,8 +293,8 @@ OPERATIONS = {
         Operation("every", every),
         Operation("nested", nested),
         Operation("look", look),
-        Operation("timeout", timeout, explore_time=True),
         Operation("expires", expires, needs=("gated",), explore_time=True, gives_up=True),
+        Operation("timeout", timeout, explore_time=True),
         Operation("fork", fork, forks=True),
         Operation("fork_inside", fork_inside, forks=True),
         Operation("start", start),
@@ -299,6 +309,7 @@ OPERATIONS = {
         Operation("die_refused", die, needs=("refused_1",)),
         Operation("await_first", await_first, needs=("gated",), loops=True),
         Operation("await_later", await_later, loops=True),
+        Operation("timeout_on_loop", timeout_on_loop, explore_time=True, loops=True),
         Operation("resolve", settle, needs=("coroutine", "gated"), loops=True),
     )
 }

@@ -8,6 +8,9 @@ from tests.explorer.install import Laboratory
 from tests.explorer.kernel import Failure, Kernel
 from tests.explorer.strategies import DepthFirst, Priorities, Replay, Walk
 
+# No bound.
+ANY = 10**9
+
 # Runs spent on shortening a failing schedule.
 SHORTEN = 300
 
@@ -73,8 +76,8 @@ def run(
         from tests.explorer.lines import Lines
 
         lines = Lines(scenario.lines)
-    how: dict[str, Any] = {"explore_time": scenario.explore_time, "coarse": scenario.coarse, "threads": scenario.threads}
-    return place.run(scenario.body, strategy, lines=lines, told=told, **how)
+    how: dict[str, Any] = {"explore_time": scenario.explore_time, "coarse": scenario.coarse}
+    return place.run(scenario.body, strategy, lines=lines, told=told, threads=scenario.threads, **how)
 
 
 def replay(place: Laboratory, scenario: Scenario, choices: Mapping[int, int], told: list[str] | None = None) -> Any:
@@ -82,9 +85,7 @@ def replay(place: Laboratory, scenario: Scenario, choices: Mapping[int, int], to
     return run(place, scenario, Replay(choices), told)
 
 
-def depth_first(
-    place: Laboratory, scenario: Scenario, bound: int, limit: int = 10**9, turns: int = 10**9
-) -> Found:
+def depth_first(place: Laboratory, scenario: Scenario, bound: int, limit: int = ANY, turns: int = ANY) -> Found:
     """Run every schedule with at most ``bound`` preemptions, or ``limit`` of them; stop at the first that fails."""
     strategy = DepthFirst(bound, turns)
     found = Found(scenario)

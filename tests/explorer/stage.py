@@ -398,7 +398,8 @@ class Stage:
             job = track.job
             if not job.done():
                 kernel.fail("open", f"{track.name} is {job.status.name} at the end")
-            if len(track.starts) != job.attempts - track.claims:
+            missed = job.attempts - track.claims - len(track.starts)
+            if missed and not (missed == 1 and track.stopped):  # a coroutine may be stopped before its first step
                 kernel.fail("runs", f"{track.name} started {len(track.starts)} times in {job.attempts} attempts")
             if job.attempts > 1 + ("failing" in self.needs and track.name == "first"):
                 kernel.fail("runs", f"{track.name} had {job.attempts} attempts")
