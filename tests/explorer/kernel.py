@@ -139,6 +139,8 @@ class Kernel:
     @quiet.setter
     def quiet(self, quiet: bool) -> None:
         self._quiet = quiet
+        if not quiet:
+            self.steps = 0  # how the stage was built is not to change the number of a step
         self._look_out()
 
     def _look_out(self) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 
 from tests.explorer.cases import COARSE, FINE, LINES, SECTIONS, Case, Section
 from tests.explorer.install import Laboratory
+from tests.explorer.operations import OPERATIONS
 from tests.explorer.search import ANY, depth_first
 from tests.support import ROOT
 
@@ -25,12 +26,19 @@ def count(place: Laboratory, section: Section) -> Counts:
     """Explore a section whole and return how many schedules each case has; AssertionError on one that fails."""
     counts = {}
     for case in section.cases:
+        if not is_possible(place, case):
+            continue
         turns = ANY if section.turns is None else section.turns
         found = depth_first(place, case.scenario(), section.bound, turns=turns)
         assert found.failure is None, found.report()
         assert found.complete
         counts[case.name] = found.schedules
     return counts
+
+
+def is_possible(place: Laboratory, case: Case) -> bool:
+    """Say whether a case can be explored here: a fork copies all fibers only if those are greenlets."""
+    return place.quick is not place.threads or not any(OPERATIONS[name].forks for name in case.operations)
 
 
 def bounds(section: Section) -> str:

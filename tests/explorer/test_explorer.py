@@ -1,14 +1,17 @@
 """The explorer itself: it finds known faults, passes their mended twins, and misses and repeats no schedule."""
 
+import gc
 import itertools
 import math
 import queue
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from tests.explorer import seeded
+from tests.explorer.cases import case_of
 from tests.explorer.install import Laboratory, laboratory
 from tests.explorer.kernel import Failure, Kernel
 from tests.explorer.lines import EVERYWHERE, OUTSIDE
@@ -379,3 +382,13 @@ def test_turns_are_bounded_apart_from_preemptions(place: Laboratory) -> None:
     assert counts[0] == 1
     assert counts[:4] == sorted(set(counts[:4]))
     assert counts[-1] == math.factorial(4)
+
+
+def test_a_run_leaves_nothing_behind(place: Laboratory) -> None:
+    """Whatever a run made can be collected after it: a hundred thousand of them follow each other."""
+    scenario = case_of("submit+cancel/1/fine").scenario()
+    _, kernel = run(place, scenario, Plain())
+    alive = weakref.ref(kernel)
+    del kernel
+    gc.collect()
+    assert alive() is None
