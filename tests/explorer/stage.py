@@ -301,6 +301,8 @@ class Stage:
             said = "CANCELLED"
         except TrialError:
             said = "FAILED"
+        if not self.kernel.explore_time and self.kernel.now > track.job._finished_at:
+            self.kernel.fail("late", f"{track.name} ended at {track.job._finished_at:g}, and who awaits it woke later")
         self.outcomes.append((track, said))
 
     def add_callback(self, track: Track) -> None:

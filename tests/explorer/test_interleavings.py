@@ -80,7 +80,7 @@ def test_some_cases_of_the_other_sections(place: Laboratory, section: str) -> No
     for case in sample(SECTIONS[section].cases, 6, section):
         if table.is_possible(place, case):
             assert_holds(depth_first(place, case.scenario(), bound=0, limit=5, turns=1))
-            assert_holds(priorities(place, case.scenario(), SEED, limit=5))
+            assert_holds(walk(place, case.scenario(), SEED, limit=5))
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3])
@@ -88,7 +88,9 @@ def test_triples_at_random(place: Laboratory, workers: int) -> None:
     """Each triple holds in some schedules drawn at random, evenly and by random priorities."""
     for triple in TRIPLES:
         scenario = Case(triple, workers).scenario()
-        assert_holds(priorities(place, scenario, SEED, limit=5))
+        if "timeout" not in triple:
+            # Priorities are not fair: the time that the watcher stays could run out before each submission, for ever.
+            assert_holds(priorities(place, scenario, SEED, limit=5))
         assert_holds(walk(place, scenario, SEED, limit=5))
 
 
