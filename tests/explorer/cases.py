@@ -157,6 +157,10 @@ TRIPLES = (
     ("every", "promote", "shutdown_due"),
     ("wait_idle", "cancel_delayed", "settle"),
     ("close", "shutdown_due", "cancel_delayed"),
+)
+
+# Each overrun brings a watcher, two that tell, and a successor.
+OVERRUNS = (
     ("timeout", "shutdown", "submit"),
     ("timeout", "shutdown_none", "result"),
     ("timeout", "retry", "cancel"),
@@ -216,6 +220,9 @@ SECTIONS = {
     ),
     "lines": Section("Pairs at lines, one worker", tuple(Case(pair, 1, LINES) for pair in READERS), 1),
     "limits": Section("Overruns, one worker", against(("timeout",), (*PAIRED, "timeout")), 1, 2),
+    "overruns": Section(
+        "Triples with an overrun, one worker", tuple(Case(triple, 1, COARSE) for triple in OVERRUNS), 1, 2
+    ),
     "starts": Section(
         "Threads that cannot start, two workers",
         against(("start_refused_1", "start_refused_2", "start_refused_3"), COLD, 2),
@@ -247,5 +254,5 @@ SECTIONS = {
         1,
         2,
     ),
-    "crowds": Section("Triples, three workers", tuple(Case(triple, 3, COARSE) for triple in TRIPLES), 0, 3),
+    "crowds": Section("Triples, three workers", tuple(Case(triple, 3, COARSE) for triple in TRIPLES + OVERRUNS), 0, 3),
 }

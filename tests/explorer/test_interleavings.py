@@ -7,7 +7,7 @@ import pytest
 
 from tests.explorer import table
 from tests.explorer.__main__ import scenario_of
-from tests.explorer.cases import PAIRED, SECTIONS, TRIPLES, Case, Section, pairs
+from tests.explorer.cases import OVERRUNS, PAIRED, SECTIONS, TRIPLES, Case, Section, pairs
 from tests.explorer.install import Laboratory, laboratory
 from tests.explorer.search import ANY, Found, depth_first, priorities, read, replay, walk
 from tests.explorer.strategies import Walk
@@ -74,7 +74,9 @@ def test_some_pairs_with_a_preemption(place: Laboratory, case: Case) -> None:
     assert_holds(depth_first(place, case.scenario(), bound=1))
 
 
-@pytest.mark.parametrize("section", [key for key in SECTIONS if key not in ("pairs", "triples", "crowds", "lines")])
+@pytest.mark.parametrize(
+    "section", [key for key in SECTIONS if key not in ("pairs", "triples", "crowds", "lines", "overruns")]
+)
 def test_some_cases_of_the_other_sections(place: Laboratory, section: str) -> None:
     """A few cases of each section hold in some schedules with one preemption, the plain one first."""
     for case in sample(SECTIONS[section].cases, 6, section):
@@ -86,7 +88,7 @@ def test_some_cases_of_the_other_sections(place: Laboratory, section: str) -> No
 @pytest.mark.parametrize("workers", [1, 2, 3])
 def test_triples_at_random(place: Laboratory, workers: int) -> None:
     """Each triple holds in some schedules drawn at random, evenly and by random priorities."""
-    for triple in TRIPLES:
+    for triple in TRIPLES + OVERRUNS:
         scenario = Case(triple, workers).scenario()
         if "timeout" not in triple:
             # Priorities are not fair: the time that the watcher stays could run out before each submission, for ever.
