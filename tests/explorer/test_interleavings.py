@@ -62,7 +62,7 @@ def test_a_pair_without_preemption(place: Laboratory, first: str, workers: int) 
     """Each pair holds in every schedule in which threads only change where one is blocked or ends."""
     for case in rows()[first]:
         wider = Case(case.operations, workers)
-        assert_holds(depth_first(place, wider.scenario(), bound=0, limit=ANY if exhaustive() else 30 // workers))
+        assert_holds(depth_first(place, wider.scenario(), bound=0, limit=ANY if exhaustive() else 20 // workers))
 
 
 # Not in make proof, which explores them all, by section.
