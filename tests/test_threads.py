@@ -1,9 +1,12 @@
 """Threads that do not start, threads that die, and a pool that keeps its width all the same."""
 
+import contextlib
 import ctypes
+import gc
 import logging
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -28,8 +31,11 @@ class Starts:
     def __call__(self) -> None:
         self.count += 1
         error = self.fail(self.count)
-        if error is not None:
-            raise error
+        try:
+            if error is not None:
+                raise error
+        finally:
+            del error  # its traceback knows this frame
 
 
 @pytest.fixture
@@ -120,6 +126,26 @@ def test_a_later_thread_cannot_start(starts: Starts, caplog: pytest.LogCaptureFi
     assert (stats.workers, stats.lost_workers) == (4, 0)
     scheduler.check()
     assert scheduler.shutdown(timeout=PATIENCE)
+
+
+@pytest.mark.parametrize("first", [1, 2], ids=["none starts", "one starts"])
+def test_a_failed_start_keeps_no_dropped_scheduler(starts: Starts, first: int) -> None:
+    """The error of a start that failed keeps neither the scheduler nor its caller's frame, so dropping is noticed."""
+    starts.fail = refuse_from(first)
+    gc.collect()
+    gc.disable()
+    try:
+
+        def use() -> weakref.ref[Scheduler]:
+            scheduler = Scheduler(2, name=POOL)
+            with contextlib.suppress(RuntimeError):
+                scheduler.submit(int).result(PATIENCE)
+            return weakref.ref(scheduler)
+
+        assert use()() is None
+    finally:
+        gc.enable()
+    await_the_dying()
 
 
 def test_start_reports_what_submit_would(starts: Starts, caplog: pytest.LogCaptureFixture) -> None:

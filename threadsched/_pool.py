@@ -55,7 +55,10 @@ class Pool(Awaiting):
             self.lost = 0 if failure is None else self.width - alive
             self.manned = failure is None and alive >= self.width
         if failure is not None:
-            self._cannot_start(failure, alive, told=self.lost == before)
+            try:
+                self._cannot_start(failure, alive, told=self.lost == before)
+            finally:
+                del failure  # its traceback knows this frame, and with it every caller
 
     def replace(self, whom: str) -> None:
         """Start the workers that are missing because ``whom`` is gone; if none can be started, say so and go on."""
@@ -73,7 +76,10 @@ class Pool(Awaiting):
         if not alive:
             self._fail_pending("no worker could be started", failure)
         if not alive or not isinstance(failure, Exception):
-            raise failure
+            try:
+                raise failure
+            finally:
+                del failure  # as in man()
         if not told:
             _log.report(
                 logging.WARNING,

@@ -27,7 +27,7 @@ def write_table(names: list[str]) -> None:
             counts = table.count(place, SECTIONS[name])
         known = table.read_page(table.PAGE.read_text(encoding="utf-8")) if table.PAGE.exists() else {}
         table.write({**known, name: counts})
-        print(f"{name}: {sum(counts.values()):,} schedules")
+        print(f"{name}: {sum(counts.values()):,} schedules", flush=True)
 
 
 def main() -> int:

@@ -86,7 +86,9 @@ class Case:
 
         lines = FILES if self.granularity == LINES else None
         explore_time = any(operation.explore_time for operation in operations)
-        return Scenario(self.name, body, explore_time=explore_time, coarse=self.granularity == COARSE, lines=lines)
+        threads = any(operation.loops for operation in operations)
+        coarse = self.granularity == COARSE
+        return Scenario(self.name, body, explore_time=explore_time, coarse=coarse, threads=threads, lines=lines)
 
 
 def case_of(name: str) -> Case:
@@ -103,6 +105,8 @@ class Section:
     cases: tuple[Case, ...]
     bound: int
     """Preemptions up to which all schedules of each case are run."""
+    turns: int | None = None
+    """Likewise, how often another than the next in line follows a thread that is blocked or ends; None: any number."""
 
 
 # Operations that decide who gets a job, who sleeps and who is told; the others are variations of them.
@@ -123,9 +127,6 @@ READERS = (
     ("nested", "settle"),
     ("drop", "submit"),
 )
-
-# Each overrun brings a watcher, two that tell, and a successor: many schedules, so it meets these alone.
-BESIDE_AN_OVERRUN = ("submit", "cancel", "settle", "drop", "expires")
 
 TRIPLES = (
     ("submit", "cancel", "shutdown_none"),
@@ -158,9 +159,44 @@ TRIPLES = (
     ("close", "shutdown_due", "cancel_delayed"),
 )
 
+# Each overrun brings a watcher, two that tell, and a successor.
+OVERRUNS = (
+    ("timeout", "shutdown", "submit"),
+    ("timeout", "shutdown_none", "result"),
+    ("timeout", "retry", "cancel"),
+    ("timeout", "pause", "resume"),
+    ("timeout", "cancel", "drop"),
+    ("timeout", "nested", "settle"),
+    ("timeout", "limited", "shutdown_due"),
+    ("timeout", "expires", "request_cancel"),
+)
+
+# Operations that start workers, or race with that, and need no job to be there.
+COLD = (
+    "submit",
+    "submit_delayed",
+    "start",
+    "every",
+    "timeout",
+    "look",
+    "shutdown",
+    "shutdown_due",
+    "shutdown_none",
+    "close",
+    "drop",
+    "pause",
+    "policy",
+    "wait_idle",
+    "wait_below",
+    "start_refused_1",
+)
+
+# Where a thread that is not there, or dies, is missed.
+MANNED = ("submit", "claim", "cancel", "settle", "retry", "shutdown", "shutdown_none", "result", "drop", "nested")
+
 
 # What is paired with everything.
-PAIRED = tuple(name for name in OPERATIONS if name != "timeout")
+PAIRED = tuple(OPERATIONS)[: tuple(OPERATIONS).index("timeout")]
 
 
 def pairs(operations: Iterable[str] = PAIRED) -> Iterator[tuple[str, ...]]:
@@ -168,23 +204,55 @@ def pairs(operations: Iterable[str] = PAIRED) -> Iterator[tuple[str, ...]]:
     return itertools.combinations_with_replacement(operations, 2)
 
 
+def against(firsts: Iterable[str], others: Iterable[str], workers: int = 1) -> tuple[Case, ...]:
+    """Set each of some operations against each of others."""
+    return tuple(Case(pair, workers, COARSE) for pair in itertools.product(firsts, others))
+
+
 # What is explored whole by `make proof`. The page docs/reference/explored.md has a table for each.
 SECTIONS = {
     "pairs": Section("Every pair of operations, one worker", tuple(Case(pair) for pair in pairs()), 1),
     "deeper": Section(
-        "Pairs of the core operations, one worker, deeper", tuple(Case(pair, 1, COARSE) for pair in pairs(CORE)), 2
+        "Pairs of the core operations, one worker, deeper", tuple(Case(pair, 1, COARSE) for pair in pairs(CORE)), 2, 3
     ),
     "wider": Section(
         "Pairs of the core operations, two workers", tuple(Case(pair, 2, COARSE) for pair in pairs(CORE)), 1
     ),
     "lines": Section("Pairs at lines, one worker", tuple(Case(pair, 1, LINES) for pair in READERS), 1),
-    "limits": Section(
-        "Overruns, one worker", tuple(Case(("timeout", other), 1, COARSE) for other in BESIDE_AN_OVERRUN), 1
+    "limits": Section("Overruns, one worker", against(("timeout",), (*PAIRED, "timeout")), 1, 2),
+    "overruns": Section(
+        "Triples with an overrun, one worker", tuple(Case(triple, 1, COARSE) for triple in OVERRUNS), 1, 2
+    ),
+    "starts": Section(
+        "Threads that cannot start, two workers",
+        against(("start_refused_1", "start_refused_2", "start_refused_3"), COLD, 2),
+        1,
+        2,
+    ),
+    "deaths": Section(
+        "Workers that die, one worker", against(("die",), PAIRED) + against(("die_refused",), MANNED), 1, 2
+    ),
+    "successors": Section(
+        "Overruns where a thread cannot start, one worker",
+        against([f"timeout_refused_{number}" for number in range(1, 6)], MANNED),
+        1,
+        1,
+    ),
+    "coroutines": Section(
+        "Coroutines, one worker",
+        against(("await_later", "resolve"), PAIRED) + against(("timeout_on_loop",), CORE),
+        1,
+        2,
+    ),
+    "loops": Section("Coroutines, two workers", against(("await_first", "resolve"), CORE, 2), 1, 1),
+    "forks": Section(
+        "Forks, one worker", against(("fork",), (*PAIRED, "timeout")) + against(("fork_inside",), CORE), 1, 1
     ),
     "triples": Section(
         "Triples, one and two workers",
         tuple(Case(triple, workers, COARSE) for workers in (1, 2) for triple in TRIPLES),
         1,
+        2,
     ),
-    "crowds": Section("Triples, three workers", tuple(Case(triple, 3, COARSE) for triple in TRIPLES), 0),
+    "crowds": Section("Triples, three workers", tuple(Case(triple, 3, COARSE) for triple in TRIPLES + OVERRUNS), 0, 3),
 }

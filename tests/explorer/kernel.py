@@ -48,11 +48,15 @@ CLOCK = Clock()
 class Strategy(Protocol):
     """Chooses who goes on."""
 
-    def choose(self, candidates: list[Any], running: bool) -> int:
+    def choose(self, step: int, candidates: list[Any], running: bool) -> int:
         """Return an index into at least two candidates; 0 is the plain way.
 
         ``running``: the first is the fiber that runs now and could go on; to choose another one is a preemption.
         """
+        ...
+
+    def asks_at(self, step: int) -> float:
+        """Return the first step after this one at which a fiber that runs may be preempted."""
         ...
 
 
@@ -67,12 +71,13 @@ class Quiet:
 
 QUIET = Quiet()
 STILL = Quiet()  # likewise, and no deadline is left either
+NEVER = Quiet()  # of a fiber that has ended
 
 
 class Fiber:
     """One simulated thread."""
 
-    __slots__ = ("deadline", "expired", "free", "inside", "name", "number", "rank", "seat", "thread", "waits")
+    __slots__ = ("deadline", "doom", "expired", "free", "inside", "name", "number", "rank", "seat", "thread", "waits")
 
     def __init__(self, number: int, name: str) -> None:
         self.number = number
@@ -81,6 +86,7 @@ class Fiber:
         self.thread: Any = None  # the simulated Thread
         self.waits: Any = None  # what it is blocked on: something with ``free``
         self.deadline: float | None = None
+        self.doom: BaseException | None = None  # thrown into it when it is no longer blocked
         self.expired = False  # its deadline has passed; it goes on without what it waited for
         self.free = False  # it has ended; joiners wait for that
         self.inside = 0  # schedulers' locks that it holds
@@ -94,7 +100,13 @@ class Kernel:
     """One run of one scenario under one schedule."""
 
     def __init__(
-        self, strategy: Strategy, *, explore_time: bool = False, coarse: bool = False, crew: Crew | None = None
+        self,
+        strategy: Strategy,
+        *,
+        explore_time: bool = False,
+        coarse: bool = False,
+        crew: Crew | None = None,
+        log: list[str] | None = None,
     ) -> None:
         self.strategy = strategy
         self.explore_time = explore_time
@@ -103,17 +115,38 @@ class Kernel:
         self.own_crew = crew is None
         self.now = 0.0
         self.steps = 0
-        self.quiet = False  # points are not taken: the scenario builds its stage
+        self.asked = 0  # how often there was a choice
         self.unwinding = False  # the run has ended; every fiber that is left raises Unwind at its next operation
         self.over = False  # nothing is simulated any more; what is left of the run may still be collected
         self.failure: Failure | None = None
-        self.choices: list[int] = []  # one for each point with more than one candidate
+        self.choices: dict[int, int] = {}  # step -> choice, where that was not the plain one
         self.fibers: list[Fiber] = []  # those that have not ended, in the order of their start
         self.born = 0
         self.numbered = 0  # objects that are told apart by number here, not by address
+        self.expected: Callable[[str], bool] = lambda text: False  # whether an error that is logged is no fault
+        self.refuses: Callable[[str], bool] = lambda name: False  # whether no thread of this name can be started
+        self.leave_to: Callable[[], NoReturn] | None = None  # in the child of a fork: where to end instead of outside
         self.on_fiber: Callable[[], None] | None = None  # called on each fiber's thread at its start ...
         self.off_fiber: Callable[[], None] | None = None  # ... and at its end
-        self.log: list[str] | None = None  # one line for each point, when a schedule is looked at
+        self.log = log  # one line for each point, when a schedule is looked at
+        self.quiet = False
+
+    @property
+    def quiet(self) -> bool:
+        """Whether points are not taken: the scenario builds its stage, or takes it down."""
+        return self._quiet
+
+    @quiet.setter
+    def quiet(self, quiet: bool) -> None:
+        self._quiet = quiet
+        if not quiet:
+            self.steps = 0  # how the stage was built is not to change the number of a step
+        self._look_out()
+
+    def _look_out(self) -> None:
+        """Set the step up to which a fiber that runs goes on whatever happens."""
+        asks = STEPS if self._quiet else self.strategy.asks_at(self.steps)
+        self.asks = self.steps if self.log is not None else min(asks, STEPS)
 
     # ---------------------------------------------------------------- a run
 
@@ -136,6 +169,8 @@ class Kernel:
         except StuckError as error:
             told = "\n".join(self.where(one, depth=12) for one in self.fibers)
             raise StuckError(f"{error}: {self.current.name}\n{told}") from None
+        if self.leave_to is not None:
+            self.leave_to()
 
     def spawn(self, work: Callable[[], None], name: str) -> Fiber:
         """Make a fiber, which can be chosen from now on."""
@@ -175,8 +210,9 @@ class Kernel:
     def _end(self, fiber: Fiber) -> None:
         following = None
         fiber.free = True
-        fiber.waits = None
+        fiber.waits = NEVER
         if not self.unwinding and fiber is not self.main:
+            self.steps += 1
             try:
                 following = self._next(fiber, running=False)
             except Unwind:
@@ -186,23 +222,34 @@ class Kernel:
             self.current = following
         self.crew.leave(fiber.seat, None if following is None else following.seat)
 
+    def forget(self) -> None:
+        """Let go of the stage, which holds the scheduler, as whose finalizer holds its locks and so this kernel."""
+        del self.expected, self.refuses, self.on_fiber, self.off_fiber
+
     # ---------------------------------------------------------------- what a fiber calls
 
-    def point(self, what: str, subject: object = None) -> None:
-        """Let another fiber go first, if the strategy says so."""
+    def point(self, what: str, subject: object = None, wanted: Any = None) -> None:
+        """Let another fiber go first, if the strategy says so.
+
+        ``wanted`` is free and will be taken then: while it is not, this fiber cannot go on.
+        """
         if self.unwinding:
             raise Unwind
-        me = self.current
         self.steps += 1
+        if self.steps < self.asks:
+            return
         if self.steps > STEPS:
             self.fail("livelock", f"no end after {STEPS} steps")
-        if self.quiet:
+        if self._quiet:
             return
+        me = self.current
         if self.log is not None:
             self._tell(me, what, subject)
+        me.waits = wanted
         following = self._next(me, running=True)
         if following is not me:
             self._give(me, following)
+        me.waits = None
 
     def after(self, what: str, subject: object) -> None:
         """Likewise after something was released.
@@ -230,6 +277,9 @@ class Kernel:
         if following is not me:
             self._give(me, following)
         expired, me.waits, me.deadline, me.expired = me.expired, None, None, False
+        if me.doom is not None:
+            doom, me.doom = me.doom, None
+            raise doom
         return not expired
 
     def settle(self) -> None:
@@ -266,41 +316,49 @@ class Kernel:
 
     def _next(self, me: Fiber, running: bool) -> Fiber:
         while True:
-            fibers = self.fibers
-            at = fibers.index(me) + 1
             able = [
                 fiber
-                for fiber in (*fibers[at:], *fibers[:at])
-                if not fiber.free and (fiber.waits is None or fiber.expired or fiber.waits.free)
+                for fiber in self.fibers
+                if (waits := fiber.waits) is None or waits.free or fiber.expired  # one that has ended waits for ever
             ]
-            if running:
-                candidates: list[Any] = [me, *able[:-1]]  # it is the last of the round
-            elif not able:
+            if len(able) > 1:
+                # In turn: those after this one, in the order of their start, then those before it.
+                number = me.number
+                candidates: list[Any] = [me] if running else []
+                candidates += [fiber for fiber in able if fiber.number > number]
+                candidates += [fiber for fiber in able if fiber.number < number]
+                if not running and me in able:
+                    candidates.append(me)
+            elif able:
+                candidates = able
+            else:
                 patient = self._patient(QUIET)
                 if patient is None:
                     if self._advance():
                         continue
                     patient = self._patient(STILL)
                 if patient is None:
-                    self.fail("deadlock", "every thread waits\n" + "\n".join(map(self.where, fibers)))
+                    self.fail("deadlock", "every thread waits\n" + "\n".join(map(self.where, self.fibers)))
                 patient.expired = True
                 return patient
-            else:
-                candidates = able
-            if self.quiet:
+            if self._quiet:
                 return candidates[0]
             if self.explore_time and self._waiting():
                 candidates.append(CLOCK)
             if len(candidates) == 1:
                 return candidates[0]
-            choice = self.strategy.choose(candidates, running)
-            self.choices.append(choice)
+            self.asked += 1
+            choice = self.strategy.choose(self.steps, candidates, running)
             picked = candidates[choice]
-            if self.log is not None and choice:
-                self.log[-1] += f"   <- {len(self.choices) - 1}.{choice}: {picked.name}"
+            if choice:
+                self.choices[self.steps] = choice
+                if self.log is not None:
+                    self.log[-1] += f"   <- {self.steps}.{choice}: {picked.name}"
+            self._look_out()
             if picked is not CLOCK:
                 return picked
             self._advance()
+            self.steps += 1  # no two choices have one number
 
     def _patient(self, quiet: Quiet) -> Fiber | None:
         return next((fiber for fiber in self.fibers if fiber.waits is quiet), None)

@@ -279,6 +279,41 @@ MUTANTS = (
         "for thread in ():",
         "shutdown_due+shutdown_due/1/fine",
     ),
+    Mutant(
+        "the child of a fork counts the workers that stayed with the parent",
+        "_pool:Pool.start_afresh",
+        "self.launched.clear()",
+        "pass",
+        "fork+submit/1/coarse",
+    ),
+    Mutant(
+        "the child of a fork wakes sleepers that are not there",
+        "_pool:Pool.start_afresh",
+        "self.idle,\n",
+        "[],\n",
+        "fork+cancel_delayed/1/coarse",
+    ),
+    Mutant(
+        "a thread that could not be started counts as started",
+        "_pool:Pool.man",
+        "self.launched.discard(number)",
+        "pass",
+        "start_refused_1+submit/1/coarse",
+    ),
+    Mutant(
+        "a worker that died had been woken for a job, and nobody else is",
+        "_outcome:worker_died",
+        "runtime.replace(f",
+        "str(f",
+        "die+submit/1/coarse",
+    ),
+    Mutant(
+        "who awaits a job on a loop is not told of its end",
+        "_awaiting:LoopWait.release",
+        "self.worker.loop.call_soon_threadsafe(self._rung)",
+        "pass",
+        "await_first+settle/2/coarse",
+    ),
 )
 
 

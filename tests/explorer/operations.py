@@ -1,10 +1,12 @@
 """The operations that are set against each other, one entry each."""
 
+import asyncio
 import concurrent.futures
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tests.explorer.stage import LATER, SOONER, Stage
+from tests.explorer.forks import fork
+from tests.explorer.stage import LATER, SOONER, Stage, StruckError
 from threadsched import FifoPolicy, SchedulerClosedError
 
 
@@ -19,6 +21,10 @@ class Operation:
     """What it does depends on when time passes, so that is explored too."""
     gives_up: bool = False
     """Jobs may end CANCELLED because of it."""
+    loops: bool = False
+    """There are coroutines, and so event loops, which need real threads."""
+    forks: bool = False
+    """The process is forked, for which fibers have to be greenlets."""
     closes: bool = False
     """Submissions may be refused because of it."""
 
@@ -59,7 +65,7 @@ def clear(stage: Stage) -> None:
 
 
 def settle(stage: Stage) -> None:
-    stage.gate.set()
+    stage.open_gate()
 
 
 def promote(stage: Stage) -> None:
@@ -135,6 +141,7 @@ def set_priority(stage: Stage) -> None:
 
 
 def request_cancel(stage: Stage) -> None:
+    stage.first.stopped = "coroutine" in stage.needs  # a coroutine is cancelled on its loop
     stage.first.job.request_cancel()
     stage.first.last_attempt = stage.first.job.attempts
 
@@ -171,6 +178,9 @@ def every(stage: Stage) -> None:
         stage.schedules.append(scheduler.options(max_runs=1).every(SOONER, stage.run_of_schedule))
     except SchedulerClosedError:
         stage.refused += 1
+    except RuntimeError:
+        if not stage.refusals:
+            raise
     else:
         stage.schedules_made = True
 
@@ -182,6 +192,15 @@ def nested(stage: Stage) -> None:
 def timeout(stage: Stage) -> None:
     stage.may_overrun = True
     stage.submit("overrun", stage.take_long, timeout=SOONER)
+
+
+def timeout_on_loop(stage: Stage) -> None:
+    async def work() -> None:
+        with stage.busy():
+            await asyncio.sleep(2 * LATER)
+
+    stage.may_overrun = True
+    stage.submit("overrun", work, timeout=SOONER)
 
 
 def expires(stage: Stage) -> None:
@@ -196,7 +215,46 @@ def look(stage: Stage) -> None:
         if now.submitted != now.pending + now.running + now.done + now.failed + now.cancelled:
             stage.kernel.fail("count", f"{now} does not add up")
         scheduler.snapshot()
-        stage.first.job.explain()
+        if stage.first.job is not None:
+            stage.first.job.explain()
+
+
+def start(stage: Stage) -> None:
+    scheduler = stage.scheduler
+    if scheduler is not None:
+        try:
+            scheduler.start()
+        except SchedulerClosedError:
+            stage.refused += 1
+        except RuntimeError:
+            if not stage.refusals:
+                raise
+
+
+def die(stage: Stage) -> None:
+    stage.kernel.point("strikes")
+    for fiber in stage.kernel.fibers:
+        if fiber.name == "threadsched_0" and not fiber.free:
+            stage.struck = True
+            fiber.doom = StruckError()
+
+
+def fork_inside(stage: Stage) -> None:
+    stage.submit("forking", lambda: fork(stage))
+
+
+def await_first(stage: Stage) -> None:
+    async def work() -> None:
+        await stage.told_on_loop(stage.first)
+
+    stage.submit("awaiting", work)
+
+
+def await_later(stage: Stage) -> None:
+    async def work() -> None:
+        await stage.told_on_loop(stage.later)
+
+    stage.submit("awaiting", work)
 
 
 OPERATIONS = {
@@ -235,7 +293,23 @@ OPERATIONS = {
         Operation("every", every),
         Operation("nested", nested),
         Operation("look", look),
-        Operation("timeout", timeout, explore_time=True),
         Operation("expires", expires, needs=("gated",), explore_time=True, gives_up=True),
+        Operation("timeout", timeout, explore_time=True),
+        Operation("fork", fork, forks=True),
+        Operation("fork_inside", fork_inside, forks=True),
+        Operation("start", start),
+        Operation("start_refused_1", submit, needs=("cold", "refused_1")),
+        Operation("start_refused_2", submit, needs=("cold", "refused_2")),
+        Operation("start_refused_3", submit, needs=("cold", "refused_3")),
+        *(
+            Operation(f"timeout_refused_{number}", timeout, needs=(f"refused_{number}",), explore_time=True)
+            for number in range(1, 6)
+        ),
+        Operation("die", die),
+        Operation("die_refused", die, needs=("refused_1",)),
+        Operation("await_first", await_first, needs=("gated",), loops=True),
+        Operation("await_later", await_later, loops=True),
+        Operation("timeout_on_loop", timeout_on_loop, explore_time=True, loops=True),
+        Operation("resolve", settle, needs=("coroutine", "gated"), loops=True),
     )
 }

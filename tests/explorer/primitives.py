@@ -46,8 +46,26 @@ def deadline_of(kernel: Any, timeout: float | None) -> float | None:
     return float(kernel.now + timeout)
 
 
+def _try(lock: Any, kernel: Kernel, blocking: bool, timeout: float) -> bool:
+    """Wait a limited time until a lock is free, and say whether it is."""
+    kernel.point("tries", lock)
+    if lock.free:
+        return True
+    deadline = deadline_of(kernel, timeout)
+    if not blocking or timeout == 0:
+        return False
+    while not lock.free:
+        if not kernel.block(lock, deadline, "sleeps on"):
+            return False
+    return True
+
+
 class SimLock:
-    """``threading.Lock``; a token if it is born held."""
+    """``threading.Lock``; a token if it is born held.
+
+    Who must wait for a lock that is held is blocked at once, with no point before: whether another thread is let go
+    before it asks or after makes no difference. Nor is it let go again before the lock is free.
+    """
 
     kind = "lock"
 
@@ -67,18 +85,17 @@ class SimLock:
         if self.fresh:
             self.fresh = self.free = False
             return True
-        kernel.point("acquires", self)
-        if not self.free:
-            deadline = deadline_of(kernel, timeout)
-            if not blocking or timeout == 0:
-                return False
+        if blocking and timeout == -1:
+            if self.free:
+                kernel.point("acquires", self, self)
             while not self.free:
-                if not kernel.block(self, deadline, "sleeps on"):
-                    return False
+                kernel.block(self, None, "sleeps on")
+        elif not _try(self, kernel, blocking, timeout):
+            return False
         self.free = False
         return True
 
-    def release(self) -> None:
+    def release(self, *_: object) -> None:
         kernel = self.kernel
         if kernel.over or kernel.unwinding:
             self.free = True
@@ -91,11 +108,8 @@ class SimLock:
     def locked(self) -> bool:
         return not self.free
 
-    def __enter__(self) -> bool:
-        return self.acquire()
-
-    def __exit__(self, *_: object) -> None:
-        self.release()
+    __enter__ = acquire  # one call less
+    __exit__ = release
 
     # What Condition asks for where it is there; here as in the lock of C.
     def _at_fork_reinit(self) -> None:
@@ -128,21 +142,20 @@ class SimRLock:
                 raise Unwind
             self.depth += 1
             return True
-        kernel.point("enters", self)
-        if not self.free:
-            deadline = deadline_of(kernel, timeout)
-            if not blocking or timeout == 0:
-                return False
+        if blocking and timeout == -1:
+            if self.free:
+                kernel.point("enters", self, self)
             while not self.free:
-                if not kernel.block(self, deadline, "waits at"):
-                    return False
+                kernel.block(self, None, "waits at")
+        elif not _try(self, kernel, blocking, timeout):
+            return False
         self.free = False
         self.owner = me
         self.depth = 1
         me.inside += self.section
         return True
 
-    def release(self) -> None:
+    def release(self, *_: object) -> None:
         kernel = self.kernel
         if kernel.over or kernel.unwinding:
             self.free, self.owner, self.depth = True, None, 0
@@ -156,11 +169,8 @@ class SimRLock:
             self.free = True
             kernel.after("left", self)
 
-    def __enter__(self) -> bool:
-        return self.acquire()
-
-    def __exit__(self, *_: object) -> None:
-        self.release()
+    __enter__ = acquire  # one call less
+    __exit__ = release
 
     def _is_owned(self) -> bool:
         kernel = self.kernel
@@ -249,6 +259,8 @@ class SimThread:
 
     def start(self) -> None:
         self.kernel.point("starts", self)
+        if self.kernel.refuses(self.name):
+            raise RuntimeError("can't start new thread")
         self.fiber = self.kernel.spawn(self._live, self.name)
         self.fiber.thread = self
 
@@ -283,6 +295,12 @@ def current_thread() -> Any:
         fiber.thread = SimThread(name=fiber.name)
         fiber.thread.fiber = fiber
     return fiber.thread
+
+
+def get_ident() -> int:
+    """``threading.get_ident``."""
+    fiber = active.current
+    return threading.get_ident() if fiber is None else int(fiber.number) + 1
 
 
 def monotonic() -> float:

@@ -8,6 +8,9 @@ from tests.explorer.install import Laboratory
 from tests.explorer.kernel import Failure, Kernel
 from tests.explorer.strategies import DepthFirst, Priorities, Replay, Walk
 
+# No bound.
+ANY = 10**9
+
 # Runs spent on shortening a failing schedule.
 SHORTEN = 300
 
@@ -21,6 +24,8 @@ class Scenario:
     explore_time: bool = False
     coarse: bool = False
     """No points after a release: see ``Kernel.after``."""
+    threads: bool = False
+    """The fibers have to be real threads."""
     lines: Mapping[str, str] | None = None
     """Files in which lines are points, and where: see ``lines``. None means synchronisation operations alone."""
 
@@ -34,7 +39,7 @@ class Found:
     complete: bool = False
     """Every schedule within the bound was run."""
     points: int = 0
-    """The most points that a schedule had."""
+    """The most choices that a schedule had."""
     failure: Failure | None = None
     choices: Mapping[int, int] | None = None
     """The shortest schedule found that fails, as deviations from the plain one."""
@@ -51,7 +56,7 @@ class Found:
 
 
 def write(name: str, choices: Mapping[int, int]) -> str:
-    """Write a schedule: the scenario, then ``point.choice`` for each deviation."""
+    """Write a schedule: the scenario, then ``step.choice`` for each deviation."""
     return name + ":" + ",".join(f"{at}.{choice}" for at, choice in sorted(choices.items()))
 
 
@@ -72,7 +77,7 @@ def run(
 
         lines = Lines(scenario.lines)
     how: dict[str, Any] = {"explore_time": scenario.explore_time, "coarse": scenario.coarse}
-    return place.run(scenario.body, strategy, lines=lines, told=told, **how)
+    return place.run(scenario.body, strategy, lines=lines, told=told, threads=scenario.threads, **how)
 
 
 def replay(place: Laboratory, scenario: Scenario, choices: Mapping[int, int], told: list[str] | None = None) -> Any:
@@ -80,9 +85,9 @@ def replay(place: Laboratory, scenario: Scenario, choices: Mapping[int, int], to
     return run(place, scenario, Replay(choices), told)
 
 
-def depth_first(place: Laboratory, scenario: Scenario, bound: int, limit: int = 10**9) -> Found:
+def depth_first(place: Laboratory, scenario: Scenario, bound: int, limit: int = ANY, turns: int = ANY) -> Found:
     """Run every schedule with at most ``bound`` preemptions, or ``limit`` of them; stop at the first that fails."""
-    strategy = DepthFirst(bound)
+    strategy = DepthFirst(bound, turns)
     found = Found(scenario)
     while True:
         failure, kernel = run(place, scenario, strategy)
@@ -121,17 +126,11 @@ def _each(place: Laboratory, found: Found, strategies: Iterator[Any]) -> Found:
 
 def _count(place: Laboratory, found: Found, failure: Failure | None, kernel: Kernel) -> bool:
     found.schedules += 1
-    found.points = max(found.points, len(kernel.choices))
+    found.points = max(found.points, kernel.asked)
     if failure is None:
         return False
-    choices = deviations(kernel.choices)
-    found.failure, found.choices = shorten(place, found.scenario, choices, failure)
+    found.failure, found.choices = shorten(place, found.scenario, dict(kernel.choices), failure)
     return True
-
-
-def deviations(choices: list[int]) -> dict[int, int]:
-    """Return where a schedule left the plain way."""
-    return {at: choice for at, choice in enumerate(choices) if choice}
 
 
 def shorten(
@@ -145,7 +144,7 @@ def shorten(
             without = {at: choices[at] for at in ordered[:start] + ordered[start + size :]}
             runs += 1
             other, kernel = replay(place, scenario, without)
-            actual = deviations(kernel.choices)
+            actual = kernel.choices
             if other is not None and other.kind == failure.kind and len(actual) < len(choices):
                 choices, failure = actual, other
                 break

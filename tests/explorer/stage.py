@@ -6,13 +6,20 @@ clock, the rest follows the plain way: gates are opened, a pause is lifted, the 
 happened is audited.
 """
 
-from collections.abc import Callable, Iterable
-from concurrent.futures import CancelledError
+import asyncio
+import contextlib
+import functools
+import inspect
+import itertools
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import CancelledError, Future
 from typing import Any
 
+from tests.explorer import primitives
 from tests.explorer.kernel import Kernel
 from tests.explorer.primitives import SIM_THREADING
 from threadsched import (
+    BrokenSchedulerError,
     InvariantError,
     JobStatus,
     JobTimeoutError,
@@ -20,6 +27,7 @@ from threadsched import (
     QueueFullError,
     Scheduler,
     SchedulerClosedError,
+    WorkerDiedError,
     current_job,
 )
 from threadsched._job import DELAYED, READY
@@ -35,11 +43,18 @@ NEEDS = (
     "full",  # a bound on the pending jobs, which the two on the stage use up
     "limit",  # a limit of one at a time, which the first job names
     "paused",  # the scheduler is paused
+    "coroutine",  # the first job is a coroutine
+    "cold",  # no job was submitted yet, so no worker was started
+    *(f"refused_{number}" for number in range(1, 6)),  # that start of a thread, from now on, fails
 )
 
 
 class TrialError(Exception):
     """What a failing task raises."""
+
+
+class StruckError(BaseException):
+    """What is thrown into a worker."""
 
 
 class Track:
@@ -54,6 +69,27 @@ class Track:
         self.last_attempt: int | None = None  # whatever a cancel said, no further one may follow
         self.callbacks: list[str] = []  # called, by name
         self.callbacks_added = 0
+        self.stopped = False  # it was asked to stop while it ran
+
+
+@functools.cache
+def watched(plain: Any) -> Any:
+    """Return a kind of core in which each claim is compared with what else was ready."""
+
+    class Watched(plain):  # type: ignore[misc]
+        __slots__ = ()
+
+        def claim(self, now: float, place: object) -> Any:
+            job = super().claim(now, place)
+            if job is not None:
+                key_of = self.ranking.key_of  # afresh: a job may have come with a key of an earlier policy
+                rank = (key_of(job), job._seq)
+                for other in self.pending.values():
+                    if other._place is READY and (key_of(other), other._seq) < rank:
+                        primitives.active.fail("order", f"{job!r} was claimed before {other!r}")
+            return job
+
+    return Watched
 
 
 class Stage:
@@ -73,7 +109,14 @@ class Stage:
         self.closed = False  # a shutdown has returned
         self.may_overrun = False  # a job has a time limit that it exceeds
         self.may_claim = False  # a caller may have claimed a job, and not ended it yet
+        self.failed_to_start = 0  # submissions that raised because no thread could be started
+        self.refusals = 0  # threads that could not be started
+        self.struck = False  # something was thrown into a worker
+        self.forks = 0
         self.gate = SIM_THREADING.Event()
+        self.release: Any = Future()  # the gate of a coroutine
+        self.release.set_running_or_notify_cancel()  # no coroutine that is cancelled takes it along
+        self.released = False  # whether it is open
         options: dict[str, Any] = {}
         if "full" in self.needs:
             options["max_pending"] = 2
@@ -81,7 +124,12 @@ class Stage:
             options["limits"] = {"one": Limit(concurrency=1)}
         self.scheduler: Any = Scheduler(workers, **options)
         self.runtime = self.scheduler._runtime
+        kernel.expected = self._is_expected
         self._watch_order()
+        if "cold" in self.needs:
+            self.first, self.later = Track("first"), Track("later")
+            self._refuse_starts()
+            return
         self.later = self.submit("later", delay=LATER)
         kernel.settle()
         if "paused" in self.needs:
@@ -90,26 +138,31 @@ class Stage:
         if "failing" in self.needs:
             first |= {"retries": 1, "backoff": SOONER}
         self.first = self.submit("first", **first)
+        self._refuse_starts()
+
+    def _refuse_starts(self) -> None:
+        """Have the n-th start of a thread of the scheduler's fail, counted from now."""
+        started = itertools.count(1)
+        numbers = {int(need.partition("_")[2]) for need in self.needs if need.startswith("refused_")}
+
+        def refuses(name: str) -> bool:
+            refused = name.startswith("threadsched") and next(started) in numbers
+            self.refusals += refused
+            return refused
+
+        if numbers:
+            self.kernel.refuses = refuses
+
+    def _is_expected(self, text: str) -> bool:
+        """Whether an error in the log is what the operations asked for."""
+        return (self.struck and " died of StruckError" in text) or (
+            self.refusals > 0 and text.startswith("no successor for ")
+        )
 
     def _watch_order(self) -> None:
         """Have each claim compared with what else was ready."""
-        core, kernel = self.runtime.core, self.kernel
-        plain: Any = type(core)
-
-        class Watched(plain):  # type: ignore[misc]
-            __slots__ = ()
-
-            def claim(self, now: float, place: object) -> Any:
-                job = super().claim(now, place)
-                if job is not None:
-                    key_of = self.ranking.key_of  # afresh: a job may have come with a key of an earlier policy
-                    rank = (key_of(job), job._seq)
-                    for other in self.pending.values():
-                        if other._place is READY and (key_of(other), other._seq) < rank:
-                            kernel.fail("order", f"{job!r} was claimed before {other!r}")
-                return job
-
-        core.__class__ = Watched
+        core = self.runtime.core
+        core.__class__ = watched(type(core))
 
     # ---------------------------------------------------------------- what operations do
 
@@ -123,14 +176,20 @@ class Stage:
             track.job = scheduler.options(**options).submit(self.task(track, work))
         except (SchedulerClosedError, QueueFullError):
             self.refused += 1
+        except RuntimeError:
+            if not self.refusals:
+                raise
+            self.failed_to_start += 1
         else:
             self.tracks.append(track)
             if closed:
                 self.kernel.fail("closed", f"{name} was accepted after shutdown() had returned")
         return track
 
-    def task(self, track: Track, work: Callable[[], object] | None = None) -> Callable[[], str]:
-        """Return a task that notes its start."""
+    def task(self, track: Track, work: Callable[[], object] | None = None) -> Callable[[], object]:
+        """Return a task that notes its start; a coroutine function if the work is one, or it is to be one."""
+        if inspect.iscoroutinefunction(work) or (track.name == "first" and "coroutine" in self.needs):
+            return self._coroutine(track, work)
 
         def task() -> str:
             job = current_job()
@@ -147,14 +206,46 @@ class Stage:
 
         return task
 
+    def _coroutine(self, track: Track, work: Callable[[], Any] | None) -> Callable[[], object]:
+        async def task() -> str:
+            job = current_job()
+            assert job is not None
+            self._started(track, job)
+            self.kernel.point("in the coroutine")
+            await asyncio.sleep(0)
+            if track.name == "first" and "gated" in self.needs:
+                await asyncio.wrap_future(self.release)
+            if work is not None:
+                await work()
+            if track.name == "first" and "failing" in self.needs and job.attempts == 1:
+                raise TrialError
+            return track.name
+
+        return task
+
+    def open_gate(self) -> None:
+        """Let the first job go on, if it is gated."""
+        self.gate.set()
+        if "coroutine" in self.needs and not self.released:
+            self.released = True
+            self.release.set_result(None)
+
     def take_long(self) -> None:
-        """Take some time; if every worker does, jobs that fall due meanwhile are late for a good reason."""
+        """Take some time."""
+        with self.busy():
+            self.kernel.sleep(2 * LATER)
+
+    @contextlib.contextmanager
+    def busy(self) -> Iterator[None]:
+        """Keep a worker; if every one is kept, jobs that fall due meanwhile are late for a good reason."""
         self.long += 1
         full = self.long >= self.workers
-        self.kernel.sleep(2 * LATER)
-        self.long -= 1
-        if full or self.long + 1 >= self.workers:
-            self.held_until = self.kernel.now
+        try:
+            yield
+        finally:
+            self.long -= 1
+            if full or self.long + 1 >= self.workers:
+                self.held_until = self.kernel.now
 
     def run_of_schedule(self) -> str:
         """The task of a schedule: each run is a job of its own."""
@@ -197,6 +288,21 @@ class Stage:
             said = "FAILED"
         except TimeoutError:
             said = "timeout"
+        except (BrokenSchedulerError, WorkerDiedError, StruckError):  # an audit asks whether they may be
+            said = "FAILED"
+        self.outcomes.append((track, said))
+
+    async def told_on_loop(self, track: Track) -> None:
+        """Likewise of a coroutine that awaits."""
+        try:
+            with self.busy():
+                said = "DONE" if await track.job == track.name else "another's result"
+        except CancelledError:
+            said = "CANCELLED"
+        except TrialError:
+            said = "FAILED"
+        if not self.kernel.explore_time and self.kernel.now > track.job._finished_at:
+            self.kernel.fail("late", f"{track.name} ended at {track.job._finished_at:g}, and who awaits it woke later")
         self.outcomes.append((track, said))
 
     def add_callback(self, track: Track) -> None:
@@ -236,10 +342,11 @@ class Stage:
         kernel = self.kernel
         self.audit_quiet("at rest")
         self.held_until = kernel.now
-        self.gate.set()
+        kernel.refuses = lambda name: False
+        self.open_gate()
         self.runtime.resume()
         kernel.settle()
-        self.audit_quiet("once nothing was held back")
+        self.audit_quiet("once nothing was held back", whole=False)
         kernel.wait_out()
         self.audit_quiet("in the end")
         if self.runtime.core.closed and self.runtime.launched:
@@ -254,7 +361,6 @@ class Stage:
         if self.scheduler is not None:
             self.schedules.clear()
             self.shut_down()
-            self.scheduler.check()
         else:
             self.schedules.clear()  # a handle keeps its scheduler
             self.runtime.wait_left(None)
@@ -264,12 +370,16 @@ class Stage:
         self._audit_jobs()
         self._audit_counts()
 
-    def audit_quiet(self, when: str) -> None:
-        """Nobody can go on: no accepted due job waits beside a worker that sleeps, and somebody watches the clock."""
+    def audit_quiet(self, when: str, whole: bool = True) -> None:
+        """Nobody can go on: no accepted due job waits beside a worker that sleeps, and somebody watches the clock.
+
+        ``whole``: the core's invariants, too, which take as long as all the rest.
+        """
         runtime, kernel = self.runtime, self.kernel
         core = runtime.core
         try:
-            core.check_invariants()
+            if whole:
+                core.check_invariants()
         except InvariantError as error:
             kernel.fail("invariant", f"{when}: {error}")
         asleep = len(runtime.idle) + len(runtime.watch)
@@ -290,7 +400,8 @@ class Stage:
             job = track.job
             if not job.done():
                 kernel.fail("open", f"{track.name} is {job.status.name} at the end")
-            if len(track.starts) != job.attempts - track.claims:
+            missed = job.attempts - track.claims - len(track.starts)
+            if missed and not (missed == 1 and track.stopped):  # a coroutine may be stopped before its first step
                 kernel.fail("runs", f"{track.name} started {len(track.starts)} times in {job.attempts} attempts")
             if job.attempts > 1 + ("failing" in self.needs and track.name == "first"):
                 kernel.fail("runs", f"{track.name} had {job.attempts} attempts")
@@ -300,10 +411,13 @@ class Stage:
                 if job.result(0) != track.name:
                     kernel.fail("result", f"{track.name} has {job.result(0)!r}")
             elif job.status is JobStatus.FAILED:
-                overran = track.name == "overrun" and isinstance(job.exception(0), JobTimeoutError)
-                if type(job.exception(0)) is not TrialError and not overran:
+                error = job.exception(0)
+                overran = track.name == "overrun" and isinstance(error, JobTimeoutError)
+                died = self.struck and isinstance(error, WorkerDiedError | StruckError)
+                unmanned = self.refusals and isinstance(error, BrokenSchedulerError)
+                if type(error) is not TrialError and not (overran or died or unmanned):
                     kernel.fail("result", f"{track.name} failed with {job.exception(0)!r}")
-            elif track.starts and not ("failing" in self.needs and track.name == "first"):
+            elif track.starts and not track.stopped and not ("failing" in self.needs and track.name == "first"):
                 kernel.fail("cancelled", f"{track.name} ran and is CANCELLED")
             if track.given_up and not job.cancelled():
                 kernel.fail("cancelled", f"a cancel of {track.name} said True, and it ended {job.status.name}")

@@ -1,5 +1,6 @@
 """Ways to choose who goes on: exhaustively, at random, by random priorities, or as written down."""
 
+import math
 import random
 from collections.abc import Mapping
 from typing import Any
@@ -10,63 +11,102 @@ from tests.explorer.kernel import CLOCK
 class Plain:
     """Nobody is preempted; who is blocked is followed by the next in turn."""
 
-    def choose(self, candidates: list[Any], running: bool) -> int:
+    def choose(self, step: int, candidates: list[Any], running: bool) -> int:
         return 0
+
+    def asks_at(self, step: int) -> float:
+        return math.inf
 
 
 class Replay:
-    """As written down: the choice at each of some points, the plain way at all others."""
+    """As written down: the choice at some steps, the plain way at all others."""
 
     def __init__(self, choices: Mapping[int, int]) -> None:
         self.choices = choices
-        self.at = -1
+        self.steps = sorted(choices)
 
-    def choose(self, candidates: list[Any], running: bool) -> int:
-        self.at += 1
-        choice = self.choices.get(self.at, 0)
+    def choose(self, step: int, candidates: list[Any], running: bool) -> int:
+        choice = self.choices.get(step, 0)
         return choice if choice < len(candidates) else 0
+
+    def asks_at(self, step: int) -> float:
+        return next((later for later in self.steps if later > step), math.inf)
+
+
+class Branch:
+    """A step at which there is a choice."""
+
+    __slots__ = ("choice", "count", "free", "preemptions", "step", "turns")
+
+    def __init__(self, step: int, count: int, free: int, preemptions: int, turns: int) -> None:
+        self.step = step
+        self.choice = 0
+        self.count = count  # how many there are to choose from
+        self.free = free  # the first so many are no preemption
+        self.preemptions = preemptions  # left before it
+        self.turns = turns  # likewise
+
+    def left(self, choice: int) -> tuple[int, int]:
+        """Return the preemptions and the turns that a choice leaves."""
+        preempts = choice >= self.free
+        return self.preemptions - preempts, self.turns - (choice > 0 and not preempts)
 
 
 class DepthFirst:
     """Every schedule with at most ``bound`` preemptions, one for each :meth:`next` that is True.
 
     A preemption is to let another fiber go on where the present one could, or to move the clock where somebody could.
-    Whom to take when the present one is blocked is free, so all of those choices are made.
+    Whom to take when the present one is blocked is free, so all of those choices are made; with ``turns`` only so many
+    of them in one schedule are other than the next in turn.
+
+    Where no preemption is left, or the way is known, a fiber that runs is not asked at its points, and nobody looks who
+    else could go on: most steps of most schedules cost next to nothing.
     """
 
-    def __init__(self, bound: int) -> None:
-        self.bound = bound
-        self.path: list[list[int]] = []  # [choice, how many, preemptions before it, how many of them are free]
-        self.depth = 0
-        self.spent = 0
+    def __init__(self, bound: int, turns: int = 10**9) -> None:
+        self.path: list[Branch] = []
+        self.left = (bound, turns)  # preemptions and turns, once the known way is over
+        self._take_up()
 
-    def choose(self, candidates: list[Any], running: bool) -> int:
+    def _take_up(self) -> None:
+        self.known = {branch.step: branch for branch in self.path}
+        self.stops = [branch.step for branch in self.path if branch.choice]
+        self.last = self.stops[-1] if self.stops else -1  # where the known way is over
+        self.reached = not self.stops
+
+    def choose(self, step: int, candidates: list[Any], running: bool) -> int:
         count = len(candidates)
-        if self.depth < len(self.path):
-            step = self.path[self.depth]
-            choice = step[0]
-            if step[1] != count:
-                raise RepeatError(f"point {self.depth} had {step[1]} candidates before and has {candidates} now")
-        else:
+        if step > self.last:
             free = 1 if running else count - (candidates[-1] is CLOCK)
-            step = [0, count, self.spent, free]
-            self.path.append(step)
-            choice = 0
-        self.depth += 1
-        self.spent += choice >= step[3]
-        return choice
+            self.path.append(Branch(step, count, free, *self.left))
+            return 0
+        self.reached = self.reached or step == self.last
+        branch = self.known.get(step)
+        if branch is None:
+            return 0
+        if branch.count != count:
+            raise RepeatError(f"step {step} had {branch.count} candidates before and has {candidates} now")
+        return branch.choice
+
+    def asks_at(self, step: int) -> float:
+        for stop in self.stops:
+            if stop > step:
+                return stop
+        return step + 1 if self.left[0] else math.inf
 
     def next(self) -> bool:
         """Go to the next schedule; False if there is none."""
+        if not self.reached:
+            raise RepeatError(f"step {self.last} was a choice before and is none now")
         path = self.path
         while path:
-            choice, count, before, free = path[-1]
-            choice += 1
-            if choice < count and before + (choice >= free) <= self.bound:
-                path[-1][0] = choice
+            branch = path[-1]
+            branch.choice += 1
+            if branch.choice < branch.count and min(left := branch.left(branch.choice)) >= 0:
+                self.left = left
                 break
             path.pop()
-        self.depth = self.spent = 0
+        self._take_up()
         return bool(path)
 
 
@@ -80,8 +120,11 @@ class Walk:
     def __init__(self, seed: object) -> None:
         self.random = random.Random(str(seed))
 
-    def choose(self, candidates: list[Any], running: bool) -> int:
+    def choose(self, step: int, candidates: list[Any], running: bool) -> int:
         return self.random.randrange(len(candidates))
+
+    def asks_at(self, step: int) -> float:
+        return step + 1
 
 
 class Priorities:
@@ -102,7 +145,10 @@ class Priorities:
         self.ranks: dict[int, float] = {}
         self.at = -1
 
-    def choose(self, candidates: list[Any], running: bool) -> int:
+    def asks_at(self, step: int) -> float:
+        return step + 1
+
+    def choose(self, step: int, candidates: list[Any], running: bool) -> int:
         self.at += 1
         for one in candidates:
             if one.number not in self.ranks:

@@ -5,7 +5,8 @@ from collections.abc import Mapping
 
 from tests.explorer.cases import COARSE, FINE, LINES, SECTIONS, Case, Section
 from tests.explorer.install import Laboratory
-from tests.explorer.search import depth_first
+from tests.explorer.operations import OPERATIONS
+from tests.explorer.search import ANY, depth_first
 from tests.support import ROOT
 
 PAGE = ROOT / "docs" / "reference" / "explored.md"
@@ -25,21 +26,37 @@ def count(place: Laboratory, section: Section) -> Counts:
     """Explore a section whole and return how many schedules each case has; AssertionError on one that fails."""
     counts = {}
     for case in section.cases:
-        found = depth_first(place, case.scenario(), section.bound)
+        if not is_possible(place, case):
+            continue
+        turns = ANY if section.turns is None else section.turns
+        found = depth_first(place, case.scenario(), section.bound, turns=turns)
         assert found.failure is None, found.report()
         assert found.complete
         counts[case.name] = found.schedules
     return counts
 
 
+def is_possible(place: Laboratory, case: Case) -> bool:
+    """Say whether a case can be explored here: a fork copies all fibers only if those are greenlets."""
+    return place.quick is not place.threads or not any(OPERATIONS[name].forks for name in case.operations)
+
+
+def bounds(section: Section) -> str:
+    """Say up to what all schedules of a section's cases are run."""
+    told = f"{section.bound} preemption{'s' * (section.bound != 1)}"
+    if section.turns is not None:
+        told += f" and {section.turns} turn{'s' * (section.turns != 1)}"
+    return told
+
+
 def body(section: Section, counts: Mapping[str, int]) -> str:
     """Return a section's table: a row for each first operation, or for each triple."""
     known = [case for case in section.cases if case.name in counts]
-    total, bound = sum(counts[case.name] for case in known), section.bound
+    total = sum(counts[case.name] for case in known)
     lines = [
         f"## {section.title}",
         "",
-        f"{len(known):,} cases, {total:,} schedules: all those with at most {bound} preemption{'s' * (bound != 1)}. "
+        f"{len(known):,} cases, {total:,} schedules: all those with at most {bounds(section)}. "
         f"Points: {POINTS[section.cases[0].granularity]}.",
         "",
     ]
@@ -87,7 +104,8 @@ def page(counts: Mapping[str, Counts]) -> str:
 Each number says in how many ways the steps of the operations, and of the workers beside them, were interleaved: the
 real scheduler was run once for each, on simulated locks, threads and time, and audited after each. How and why is in
 [the design](../design.md#interleavings). A *preemption* is a switch from a thread that could have gone on; whom to run
-next when a thread is blocked is free, and all of those choices were made too. Where time matters to an operation, the
+next when a thread is blocked or ends is free, and all of those choices were made too; where a bound on *turns* is
+named, only so many of them in one schedule are other than the next in line. Where time matters to an operation, the
 instant at which the clock moves is one of the choices.
 
 The operations are in `tests/explorer/operations.py`, the stage on which they meet, and what must hold at the end, in
@@ -103,8 +121,7 @@ def summary(counts: Mapping[str, Counts]) -> str:
     lines = ["| explored | cases | schedules | all with at most |", "|---|---|---|---|"]
     for key, section in SECTIONS.items():
         known = counts.get(key, {})
-        bound = f"{section.bound} preemption{'s' * (section.bound != 1)}"
-        lines.append(f"| {section.title} | {len(known):,} | {sum(known.values()):,} | {bound} |")
+        lines.append(f"| {section.title} | {len(known):,} | {sum(known.values()):,} | {bounds(section)} |")
     return "\n".join(lines) + "\n"
 
 

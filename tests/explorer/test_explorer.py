@@ -1,5 +1,6 @@
 """The explorer itself: it finds known faults, passes their mended twins, and misses and repeats no schedule."""
 
+import gc
 import itertools
 import math
 import queue
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.explorer import seeded
+from tests.explorer.cases import case_of
 from tests.explorer.install import Laboratory, laboratory
 from tests.explorer.kernel import Failure, Kernel
 from tests.explorer.lines import EVERYWHERE, OUTSIDE
@@ -87,7 +89,7 @@ def steps(counts: tuple[int, ...], seen: list[str]) -> Any:
                 order.append(letter)
 
         kernel.quiet = True
-        threads = [SimThread(target=write_letters, args=("abc"[at], count)) for at, count in enumerate(counts)]
+        threads = [SimThread(target=write_letters, args=("abcd"[at], count)) for at, count in enumerate(counts)]
         for thread in threads:
             thread.start()
         kernel.quiet = False
@@ -138,8 +140,7 @@ def test_a_schedule_repeats(place: Laboratory) -> None:
             first: list[str] = []
             failure, kernel = run(place, scenario, Walk(seed), first)
             assert failure is None
-            choices = {at: choice for at, choice in enumerate(kernel.choices) if choice}
-            name, again = read(write("repeat", choices))
+            name, again = read(write("repeat", kernel.choices))
             assert name == "repeat"
             second: list[str] = []
             _, repeated = replay(place, scenario, again, second)
@@ -353,7 +354,41 @@ def test_a_lock_that_is_not_held_cannot_be_released(place: Laboratory) -> None:
 def test_a_choice_that_leads_elsewhere_is_noticed() -> None:
     """Depth first refuses to go on when the same choices lead to another number of candidates."""
     strategy = DepthFirst(2)
-    strategy.choose(["a", "b"], True)
+    strategy.choose(1, ["a", "b"], True)
     assert strategy.next()
     with pytest.raises(Exception, match="candidates"):
-        strategy.choose(["a", "b", "c"], True)
+        strategy.choose(1, ["a", "b", "c"], True)
+
+
+def test_a_choice_that_is_none_any_more_is_noticed() -> None:
+    """It refuses as well when what was a choice does not come up again."""
+    strategy = DepthFirst(2)
+    strategy.choose(1, ["a", "b"], True)
+    assert strategy.next()
+    with pytest.raises(Exception, match="step 1"):
+        strategy.next()
+
+
+def test_turns_are_bounded_apart_from_preemptions(place: Laboratory) -> None:
+    """With a bound on turns, so many of the free choices are other than the plain one, and no more."""
+    seen: list[str] = []
+    scenario = Scenario("steps", steps((1, 1, 1, 1), seen))
+    counts = []
+    for turns in range(5):
+        seen.clear()
+        assert depth_first(place, scenario, bound=0, turns=turns).complete
+        counts.append(len(set(seen)))
+    assert counts[0] == 1
+    assert counts[:4] == sorted(set(counts[:4]))
+    assert counts[-1] == math.factorial(4)
+
+
+def test_a_run_leaves_nothing_behind(place: Laboratory) -> None:
+    """Whatever a run made can be collected after it: a hundred thousand of them follow each other."""
+    scenario = case_of("submit+cancel/1/fine").scenario()
+    gc.collect()
+    before = sum(type(one) is Kernel for one in gc.get_objects())
+    for _ in range(20):
+        run(place, scenario, Plain())
+    gc.collect()
+    assert sum(type(one) is Kernel for one in gc.get_objects()) <= before + 2

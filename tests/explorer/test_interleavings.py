@@ -7,9 +7,9 @@ import pytest
 
 from tests.explorer import table
 from tests.explorer.__main__ import scenario_of
-from tests.explorer.cases import PAIRED, SECTIONS, TRIPLES, Case, Section, pairs
+from tests.explorer.cases import OVERRUNS, PAIRED, SECTIONS, TRIPLES, Case, Section, pairs
 from tests.explorer.install import Laboratory, laboratory
-from tests.explorer.search import Found, depth_first, priorities, read, replay, walk
+from tests.explorer.search import ANY, Found, depth_first, priorities, read, replay, walk
 from tests.explorer.strategies import Walk
 from tests.support import SEED, exhaustive, sample
 
@@ -22,14 +22,15 @@ TOLERANCE = 0.25
 
 # Schedules that showed a fault, as short as they were found, and what it was.
 REGRESSIONS = {
-    "shutdown+shutdown_due/1/fine:8.1,30.1": "shutdown() returned before the thread of a worker had ended",
-    "shutdown_due+shutdown_due/1/fine:25.1,30.1": "likewise",
-    "shutdown_none+shutdown_none/1/fine:27.1,32.1": "likewise",
-    "shutdown_due+limited/2/fine:2.2,4.1,6.2,7.1,10.2,11.1,13.1,15.1,16.1": "an idle worker never slept",
-    "shutdown_due+nested/2/fine:2.2,4.1,6.2,7.1,15.2,16.1,18.1,20.1,21.1": "nor did a worker that waits inside a task",
-    "result_timeout+nested+every/2/fine:0.2,2.2,4.2,5.2,7.3,8.3,23.1,32.1,36.1": "nor did one when a schedule fell due",
-    "cancel+wait/1/coarse:0.2,2.2,6.1": "a waiter was told of a job that it had found ended, and returned early",
+    "shutdown+shutdown_due/1/fine:37.1": "shutdown() returned before the thread of a worker had ended",
+    "shutdown_due+shutdown_due/1/fine:41.1": "likewise",
+    "shutdown_none+shutdown_none/1/fine:45.1": "likewise",
+    "shutdown_due+limited/2/fine:5.2,13.1": "an idle worker never slept",
+    "shutdown_due+nested/2/fine:5.2,18.1": "nor did a worker that waits inside a task",
+    "result_timeout+nested+every/2/fine:34.1": "nor did one when a schedule fell due",
+    "cancel+wait/1/coarse:1.2,3.2,7.1,20.1": "a waiter was told of a job it had found ended, and returned early",
     "timeout+shutdown/1/coarse:": "nor did it wait for the successor of a worker that was written off",
+    "start_refused_2+drop/2/coarse:": "the error of a thread that could not start kept a dropped scheduler",
     "drop+look/1/fine:3.2": "a task that looked at its own stack stayed in memory, and kept a dropped scheduler",
 }
 
@@ -61,7 +62,7 @@ def test_a_pair_without_preemption(place: Laboratory, first: str, workers: int) 
     """Each pair holds in every schedule in which threads only change where one is blocked or ends."""
     for case in rows()[first]:
         wider = Case(case.operations, workers)
-        assert_holds(depth_first(place, wider.scenario(), bound=0, limit=10**9 if exhaustive() else 30))
+        assert_holds(depth_first(place, wider.scenario(), bound=0, limit=ANY if exhaustive() else 20 // workers))
 
 
 # Not in make proof, which explores them all, by section.
@@ -73,12 +74,25 @@ def test_some_pairs_with_a_preemption(place: Laboratory, case: Case) -> None:
     assert_holds(depth_first(place, case.scenario(), bound=1))
 
 
+@pytest.mark.parametrize(
+    "section", [key for key in SECTIONS if key not in ("pairs", "triples", "crowds", "lines", "overruns")]
+)
+def test_some_cases_of_the_other_sections(place: Laboratory, section: str) -> None:
+    """A few cases of each section hold in some schedules with one preemption, the plain one first."""
+    for case in sample(SECTIONS[section].cases, 6, section):
+        if table.is_possible(place, case):
+            assert_holds(depth_first(place, case.scenario(), bound=0, limit=5, turns=1))
+            assert_holds(walk(place, case.scenario(), SEED, limit=5))
+
+
 @pytest.mark.parametrize("workers", [1, 2, 3])
 def test_triples_at_random(place: Laboratory, workers: int) -> None:
     """Each triple holds in some schedules drawn at random, evenly and by random priorities."""
-    for triple in TRIPLES:
+    for triple in TRIPLES + OVERRUNS:
         scenario = Case(triple, workers).scenario()
-        assert_holds(priorities(place, scenario, SEED, limit=5))
+        if "timeout" not in triple:
+            # Priorities are not fair: the time that the watcher stays could run out before each submission, for ever.
+            assert_holds(priorities(place, scenario, SEED, limit=5))
         assert_holds(walk(place, scenario, SEED, limit=5))
 
 
@@ -132,7 +146,7 @@ def parts() -> Iterator[tuple[str, Section]]:
         for case in section.cases:
             grouped.setdefault(case.operations[0], []).append(case)
         for first, cases in grouped.items():
-            yield f"{key}-{first}", Section(section.title, tuple(cases), section.bound)
+            yield f"{key}-{first}", Section(section.title, tuple(cases), section.bound, section.turns)
 
 
 @proof
