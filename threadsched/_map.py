@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 from threadsched import _numbers
 from threadsched._bulk import BATCH, submit_many, takes_many
 from threadsched._errors import QueueFullError
-from threadsched._job import Job
+from threadsched._job import FINISHED, Failure, Job
 from threadsched._options import Options
 from threadsched._runtime import Runtime
 
@@ -64,8 +64,13 @@ class Results(Iterator[T], Generic[T]):
     def __next__(self) -> T:
         self._begun = True
         try:
-            if self._inputs is None and self._deadline is None and self._jobs:
-                return self._jobs.popleft().result()
+            jobs = self._jobs
+            if self._inputs is None and self._deadline is None and jobs:
+                job = jobs.popleft()
+                if job._state is FINISHED and type(job._result) is not Failure:
+                    return job._result  # type: ignore[no-any-return]  # result(), without its call
+                jobs.appendleft(job)
+                del job  # an error's traceback knows this frame
             # Not before the last result was handed out: the first one is there after `window` inputs.
             self._read_ahead()
             if self._jobs:

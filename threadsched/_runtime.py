@@ -259,7 +259,9 @@ class Runtime(Watching):
                         return self.turn(worker, settled, result, name, now)
                     worker.job = job
                     if self.idle or self.watch or self.helpers:
-                        self._pass_on_locked(moved)
+                        ready = core.ready
+                        if ready.level or ready.lane or ready.heap or core.timed or core.keepers:
+                            self._pass_on_locked(moved)
                     if self.turn_waiters:
                         _locks.release_all(self.turn_waiters)
                     return job
