@@ -25,8 +25,8 @@ _WATCHED = (Path(threadsched.__file__).parent.as_posix() + "/", "/sortedcontaine
 # Here a look and the store that relies on it stand on neighbouring lines without a call or an allocation in between.
 # No signal, finalizer or Ctrl-C can come there, so these functions are struck at exact points only.
 _ATOMIC = {
-    "LazyQueue._insert", "LazyQueue._take", "Core._promote", "Core.rerank", "Core.turn", "Core.enter_many",
-    "Runtime.submit",
+    "LazyQueue._insert", "LazyQueue._take", "Core._promote", "Core.promote", "Core.rerank", "Core.turn",
+    "Core.enter_many", "Runtime.submit",
 }  # fmt: skip
 _CALLS = {"CALL", "CALL_FUNCTION_EX", "CALL_KW"}
 

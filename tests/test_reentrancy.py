@@ -4,6 +4,7 @@ The sweeps (`sweep.py`) strike one operation at every point of its way in turn; 
 storms beside them do the same with real signals and a real collector.
 """
 
+import concurrent.futures
 import gc
 import itertools
 import logging
@@ -400,6 +401,7 @@ def test_a_cancelling_callback_chain_needs_no_recursion() -> None:
         for first, second in itertools.pairwise(jobs):
             first.add_done_callback(lambda _, second=second: second.cancel())  # type: ignore[misc]
         assert jobs[0].cancel()
+        concurrent.futures.wait(jobs, PATIENCE)  # a worker that has just arrived may have taken over
         assert all(job.cancelled() for job in jobs)
 
 

@@ -253,7 +253,7 @@ class LoopWait:
 
     def _adopted_done(self, task: Job[Any], attempt: Attempt | None, error: BaseException | None, result: Any) -> None:
         """A coroutine that was claimed here has ended."""
-        _spoils = (task._fn, task._args, task._result)  # not to be dropped under the lock
+        _spoil, _arguments, _context = task._fn, task._args, task._result  # not to be dropped under the lock
         if error is None:
             name = task._fn if type(task._fn) is str else task_name(task._fn)  # it may have ended long since
             self.runtime.finish(task, result, name, attempt)

@@ -69,7 +69,9 @@ class Ending(Waiting):
     def fail(self, job: Job[Any], error: BaseException, text: str, right: Right | None = None) -> bool:
         """Settle a job as FAILED; tells waiters, callbacks and ``on_error``."""
         now = self.read_clock()
-        spoils = (job._fn, job._args, job._result)
+        # Three names and no tuple, here and below: on its way out of a lock CPython needs one of three itself, and must
+        # find that at hand where memory has run out, or the lock stays held.
+        spoil, arguments, context = job._fn, job._args, job._result
         failure = Failure(job, error)
 
         def move() -> bool:
@@ -83,7 +85,7 @@ class Ending(Waiting):
         finally:
             if job._result is not failure:
                 failure.seen = True  # it came to nothing, so there is nothing to look at
-        del spoils
+        del spoil, arguments, context
         if won and self.on_error is not None:
             call_hook("on_error", self.on_error, job, error)
         return won
@@ -91,9 +93,9 @@ class Ending(Waiting):
     def stop(self, job: Job[Any], right: Right | None = None) -> bool:
         """Settle a running job as CANCELLED."""
         name, now = job.name, self.read_clock()
-        spoils = (job._fn, job._args, job._result)
+        spoil, arguments, context = job._fn, job._args, job._result
         won = self._settle(job, lambda: self.core.stop(job, name, now), right)
-        del spoils
+        del spoil, arguments, context
         return won
 
     def _settle(self, job: Job[Any], move: Callable[[], bool], right: Right | None = None) -> bool:
@@ -307,9 +309,9 @@ class Ending(Waiting):
         if error is not None:
             won = self.fail(job, error, _log.describe_error(error))
         else:
-            spoils = (job._fn, job._args, job._result)
+            spoil, arguments, context = job._fn, job._args, job._result
             won = self.finish(job, result, job.name)
-            del spoils
+            del spoil, arguments, context
         if not won:
             raise IllegalMoveError(f"{job!r} was settled by somebody else")
 

@@ -28,7 +28,7 @@ def check_task(fn: object) -> None:
 
 def run_attempt(runtime: Ending, slot: _worker.Worker, job: Job[Any]) -> BaseException | None:
     """Run a claimed job on the calling thread as if it were ``slot``, settle it, and return what it raised."""
-    held = fn, args, _ = job._fn, job._args, job._result
+    fn, args, held = job._fn, job._args, job._result
     outcome: BaseException | None = None
     with _worker.on_slot(slot, job):
         try:

@@ -285,6 +285,6 @@ def call_hook(what: str, hook: Any, *args: object) -> None:
     try:
         hook(*args)
     except BaseException as error:
-        _log.report(logging.ERROR, "%s raised %s", what, _log.describe_error(error), error=error)
         if isinstance(error, KeyboardInterrupt) and _locks.on_main_thread():
-            raise  # Ctrl-C, which merely struck here
+            raise  # Ctrl-C, which merely struck here: it is told of by itself
+        _log.report(logging.ERROR, "%s raised %s", what, _log.describe_error(error), error=error)
