@@ -47,7 +47,7 @@ PARTS: Mapping[str, Sequence[str]] = {
 }
 REST = "all others"
 
-EXHAUSTIVE = ["-m", "proof or hypothesis", "--timeout=600"]
+EXHAUSTIVE = ["-m", "proof or hypothesis", "--timeout=600", "--durations=8"]
 
 
 def parts() -> dict[str, list[str]]:

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from tests import test_core_strikes as strikes
-from tests.core_driver import Driver, make_job
 from tests.gates import PATIENCE, occupied
 from threadsched import DeadlinePolicy, FifoPolicy, OldestDuePolicy, PriorityPolicy, Scheduler, _bulk, _core, _heap
 from threadsched import _map as map_module
@@ -56,41 +55,6 @@ def test_batch_after_one_is_numbered_in_order():
         s.map(int, range(300))
         assert s.submit(int).seq == first.seq + 301
         s.check()
-
-
-@pytest.mark.parametrize("queue", ["lazy", "indexed"])
-@pytest.mark.parametrize("delay", [0, 4])
-@pytest.mark.parametrize("size", [1, 2, 5])
-@pytest.mark.parametrize("before", [0, 1])
-def test_core_takes_a_batch_as_it_takes_one(queue: str, delay: float, size: int, before: int):
-    """Entries, heads and order are those of single jobs, whether the queue was empty or not."""
-    driver = Driver(queue)
-    core = driver.core
-    others = [driver.submit(delay=delay) for _ in range(before)]
-    jobs = [make_job(delay=delay) for _ in range(size)]
-    seqs = list(itertools.islice(core.numbers, size))
-    heads = core.enter_many(jobs, seqs, jobs[0]._priority)
-    assert heads is (delay > 0 and not others)
-    assert core.entering is jobs[0]  # no sweep may look for them yet
-    core.pending.update(zip(seqs, jobs, strict=True))
-    core.entering = None
-    driver.check()
-    driver.promote(10)
-    assert driver.claim_all() == [*others, *jobs]
-
-
-def test_newcomer_with_a_higher_number_is_ahead_of_the_batch():
-    """A submission that broke in between the numbers and the entries leaves the queue in order."""
-    driver = Driver()
-    core = driver.core
-    jobs = [make_job() for _ in range(3)]
-    seqs = list(itertools.islice(core.numbers, 3))
-    broke_in = driver.submit()
-    core.enter_many(jobs, seqs, jobs[0]._priority)
-    core.pending.update(zip(seqs, jobs, strict=True))
-    core.entering = None
-    driver.check()
-    assert driver.claim_all() == [*jobs, broke_in]
 
 
 def interrupt(s: Scheduler) -> None:

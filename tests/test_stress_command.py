@@ -35,7 +35,7 @@ from threadsched._stress_report import Account, Histogram, Live, seconds, size, 
 from threadsched._stress_watch import ALLOWANCE, SLOPE_BOUND, WARM_UP, Auditor, LogTrap, Memory, impossible, slope
 from threadsched._terminal import Terminal
 
-JOBS = 40_000 if exhaustive() else 2_000
+JOBS = 8_000 if exhaustive() else 2_000
 
 SMALL = ["stress", "--jobs", "1500", "--round", "750", "--submitters", "6", "--workers", "3", "--patience", "1"]
 
