@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from threadsched import Scheduler, Stats, _core, _ending, _inspect, _job, _locks, _policy, _worker
+from threadsched import Scheduler, Stats, _core, _ending, _inspect, _job, _locks, _policy, _runtime, _worker
 from threadsched._errors import InvariantError
 
 # Set when a broken scheduler's thread that hangs may end.
@@ -276,14 +276,14 @@ def log_an_error(patch: pytest.MonkeyPatch) -> None:
 
 def refuse_submissions(patch: pytest.MonkeyPatch) -> None:
     """A submission fails for no reason."""
-    genuine, due = _core.Core.enter, every(300)
+    genuine, due = _runtime.Runtime.submit, every(300)
 
-    def enter(self: Any, *args: Any) -> Any:
+    def submit(self: Any, *args: Any) -> Any:
         if due():
             raise RuntimeError("no reason")
         return genuine(self, *args)
 
-    patch.setattr(_core.Core, "enter", enter)
+    patch.setattr(_runtime.Runtime, "submit", submit)
 
 
 BUGS = {

@@ -335,7 +335,8 @@ def test_turn_does_what_finish_and_claim_do():
         driver.check()
         fields = [{slot: getattr(job, slot) for slot in Job.__slots__ if slot != "_options"} for job in (first, second)]
         core = driver.core
-        return fields, core.ended(), core.done, core.status_of("first"), [*core.running], [*core.pending]
+        known = core.status_of("first"), [*core.named], [*core._ended_ids]
+        return fields, core.ended(), core.done, known, [*core.running], [*core.pending]
 
     assert done(Driver(), at_once=True) == done(Driver(), at_once=False)
 
@@ -354,6 +355,7 @@ def test_turn_leaves_a_job_to_which_somebody_attached_something_just_now():
     driver.core.running = Running(driver.core.running)
     assert driver.core.turn(job, "value", "name", 0.0, "worker") is job
     assert (job.status, other.status) == (RUNNING, PENDING)
+    assert dict(driver.core.running) == {job.seq: job}
     driver.check()
 
 
@@ -365,10 +367,26 @@ def test_turn_asks_about_a_job_with_rules():
     plain = driver.submit()
     asked._attach().rules = (rule := Recorder(),)
     driver.cancel(dead)
-    assert driver.core.turn(None, None, "", 0.0, "worker") is asked
+    rule.allowing = False
+    assert driver.core.turn(None, None, "", 0.0, "worker") is plain
+    assert driver.core.waiting == {asked.seq: asked}
+    driver.core.readmit(asked)
+    plain = driver.submit()
+    rule.allowing, rule.calls = True, []
+    driver.core.turn(None, None, "", 0.0, "worker")
     assert [call[0] for call in rule.calls] == ["may_start", "started"]
+    assert asked.status is RUNNING
     assert driver.core.turn(None, None, "", 0.0, "worker") is plain
     assert driver.core.turn(None, None, "", 0.0, "worker") is None
+
+
+def test_turn_loses_no_job_with_rules_at_the_head():
+    """The first of many equals, if it has a rule, is taken through the questions and not thrown away."""
+    driver = Driver()
+    asked, plain = driver.submit(), driver.submit()
+    asked._attach().rules = (Recorder(),)
+    assert driver.core.turn(None, None, "", 0.0, "worker") is asked
+    assert driver.core.turn(None, None, "", 0.0, "worker") is plain
 
 
 def test_turn_that_comes_too_late_settles_nothing_and_claims():
@@ -445,6 +463,7 @@ def test_core_takes_a_batch_as_it_takes_one(queue: str, delay: float, size: int,
     heads = core.enter_many(jobs, seqs, jobs[0]._priority)
     assert heads is (delay > 0 and not others)
     assert core.entering is jobs[0]  # no sweep may look for them yet
+    assert core.latest == seqs[-1]
     core.pending.update(zip(seqs, jobs, strict=True))
     core.entering = None
     assert all(core.accepted(job) for job in jobs)
@@ -485,6 +504,27 @@ def test_batch_that_is_withdrawn_leaves_nothing(delay: float):
 
 
 # ---------------------------------------------------------------- doors and times
+
+
+def test_delayed_job_that_enters_by_itself():
+    """Who knows that nothing but its time holds a job back puts it in directly: numbered, and safe from a sweep."""
+    driver = Driver()
+    core = driver.core
+    job = make_job(delay=2)
+    assert core.enter_delayed(job, 7)
+    assert (job.seq, core.latest, core.entering, core.timed) == (7, 7, job, True)
+
+
+def test_time_limits_are_told_of_a_repair_and_of_the_close(monkeypatch: pytest.MonkeyPatch):
+    """A repair rebuilds them too, and a close wakes their watcher, who may have nothing to watch any more."""
+    core = Driver().core
+    told: list[str] = []
+    monkeypatch.setattr(type(core.time_limits), "repair", lambda self: told.append("repair"))
+    monkeypatch.setattr(type(core.time_limits), "ring", lambda self: told.append("ring"))
+    core.repair()
+    assert told == ["repair"]
+    core.close("all")
+    assert told == ["repair", "ring"]
 
 
 def test_door_is_open_to_plain_jobs_alone():
