@@ -194,6 +194,15 @@ def calls(work: Callable[[], object]) -> tuple[int, int]:
     return python, c
 
 
+def counts_of(work: Callable[[], object], between: Callable[[], object] | None) -> dict[str, float]:
+    """Count what one call executes and, after what has to come between two of them, what it calls."""
+    executed = bytecodes(work)
+    if between is not None:
+        between()
+    python, c = calls(work)
+    return {"bytecodes": executed, "calls": python, "c_calls": c}
+
+
 def counted(side: Any, extras: tuple[str, ...] = ()) -> dict[str, dict[str, float]]:
     """Count each phase of one side, once warm, and what else it can do."""
     for _ in range(WARM):
@@ -205,23 +214,13 @@ def counted(side: Any, extras: tuple[str, ...] = ()) -> dict[str, dict[str, floa
         side.submit()
     found: dict[str, dict[str, float]] = {}
     for phase in PHASES:
-        work = getattr(side, phase)
-        executed = bytecodes(work)
-        if phase == "turn":
-            side.task()
-        python, c = calls(work)
-        found[phase] = {"bytecodes": executed, "calls": python, "c_calls": c}
+        found[phase] = counts_of(getattr(side, phase), side.task if phase == "turn" else None)
     for _ in range(WARM if extras else 0):  # now, for what is delayed makes each turn look whether it is due
         side.delayed()  # one that stays: so many live ones that no cancel has to sweep
         for extra in extras:
             getattr(side, extra)()
     for extra in extras:
-        work = getattr(side, extra)
-        executed = bytecodes(work)
-        if extra == "cancel":
-            side.delayed()
-        python, c = calls(work)
-        found[extra] = {"bytecodes": executed, "calls": python, "c_calls": c}
+        found[extra] = counts_of(getattr(side, extra), side.delayed if extra == "cancel" else None)
     side.close()
     return found
 

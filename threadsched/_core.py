@@ -577,18 +577,11 @@ class Core:
     def finish(self, job: Job[Any], result: object, name: str, now: float) -> bool:
         """RUNNING → DONE; False if somebody else had the right to settle it."""
         try:
-            seq = job._seq
-            if self.running.pop(seq, None) is None:
+            if self.running.pop(job._seq, None) is None:
                 return False
             job._finish(result, name, now)
             self.done += 1
-            options = job._options
-            # As _remember() does, without its call: a tenth of what a worker's whole round costs.
-            record = (seq, options, name, DONE, job._priority, job._attempts, job._submitted_at, job._run_at,
-                      job._started_at, now, job._place, None)  # fmt: skip
-            self._ended.append(record)
-            if options.id is not None:
-                self._remember_id(options.id, record, job)
+            self._remember(job, DONE, None)
             if job._attached is not None and job._attached.rules:
                 self._tell_rules(job, now)
         except BaseException:

@@ -145,8 +145,10 @@ class OwnCondition:
     that Ctrl-C could strike, which would leave it locked, and with it the worker that ends the job.
     """
 
-    def __get__(self, job: Job[Any], owner: type[Job[Any]] | None = None) -> JobCondition:
-        """Return the condition of a job, made now."""
+    def __get__(self, job: Job[Any] | None, owner: type[Job[Any]] | None = None) -> OwnCondition | JobCondition:
+        """Return the condition of a job, made now; itself if the class is asked, as a property does."""
+        if job is None:
+            return self
         if isinstance(job._result, Failure):
             job._result.seen = True
         condition: JobCondition = job.__dict__.setdefault("_condition", job._runtime.condition_of(job))
