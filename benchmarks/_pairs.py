@@ -8,10 +8,12 @@ becomes warmer, or busier, favours nobody; and each ratio is that of one pair, m
 from __future__ import annotations
 
 import gc
+import multiprocessing
 import resource
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from benchmarks._rows import Row, Spread
 
@@ -110,3 +112,18 @@ def summarise(
         len(rounds),
         figures,
     )
+
+
+def in_a_process(child: Callable[..., None], *arguments: object) -> Any:
+    """Call ``child(send, *arguments)`` in a fresh process, and return the one thing that it sends."""
+    spawn = multiprocessing.get_context("spawn")
+    receiver, sender = spawn.Pipe(duplex=False)
+    process = spawn.Process(target=child, args=(sender.send, *arguments))
+    process.start()
+    sender.close()
+    try:
+        return receiver.recv()
+    except EOFError:
+        raise RuntimeError(f"the process that measured {', '.join(map(str, arguments))} died") from None
+    finally:
+        process.join()

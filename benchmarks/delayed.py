@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import gc
-import multiprocessing
 import os
 import random
 import sched
@@ -24,7 +23,7 @@ from time import perf_counter
 from typing import Any
 
 from benchmarks._command import Settings, run
-from benchmarks._pairs import Sample, summarise, tour
+from benchmarks._pairs import Sample, in_a_process, summarise, tour
 from benchmarks._pools import noop
 from benchmarks._rows import Row
 from threadsched import Scheduler
@@ -200,17 +199,7 @@ def child(send: Any, name: str, jobs: int) -> None:
 
 def measure(name: str, jobs: int) -> Sample:
     """Measure one candidate; the seconds are those of a submission."""
-    spawn = multiprocessing.get_context("spawn")
-    receiver, sender = spawn.Pipe(duplex=False)
-    process = spawn.Process(target=child, args=(sender.send, name, jobs))
-    process.start()
-    sender.close()
-    try:
-        found = receiver.recv()
-    except EOFError:
-        raise RuntimeError(f"the process that measured {name} died") from None
-    finally:
-        process.join()
+    found = in_a_process(child, name, jobs)
     return Sample(found["submit"], {"cancel_us": found["cancel"] * 1e6, "bytes": found["bytes"], "jobs": found["jobs"]})
 
 

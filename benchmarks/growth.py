@@ -8,7 +8,6 @@ Median of several blocks. Keys are random, so that no structure sees its best ca
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import random
 import statistics
@@ -20,7 +19,7 @@ from typing import Any
 
 import threadsched
 from benchmarks._command import Settings, run
-from benchmarks._pairs import compare
+from benchmarks._pairs import compare, in_a_process
 from benchmarks._pools import OURS, STANDARD, noop, submissions
 from benchmarks._rows import Row
 from threadsched import Scheduler
@@ -132,17 +131,7 @@ def child(send: Any, policy: str, structure: str, sizes: tuple[int, ...]) -> Non
 
 def pending_rows(policy: str, structure: str, sizes: tuple[int, ...]) -> list[Row]:
     """Measure one structure under one policy."""
-    spawn = multiprocessing.get_context("spawn")
-    receiver, sender = spawn.Pipe(duplex=False)
-    process = spawn.Process(target=child, args=(sender.send, policy, structure, sizes))
-    process.start()
-    sender.close()
-    try:
-        found = receiver.recv()
-    except EOFError:
-        raise RuntimeError(f"the process that measured {policy}, {structure} died") from None
-    finally:
-        process.join()
+    found = in_a_process(child, policy, structure, sizes)
     words = "delayed jobs" if policy == "delayed" else f"{policy} policy"
     return [
         Row(f"pending {structure} {policy} {figures['n']}", f"{words}, {structure}, us at a size", figures=figures)

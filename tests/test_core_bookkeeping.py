@@ -146,13 +146,18 @@ def test_rules_are_told_of_an_end_with_its_time(how: str):
     assert job._finished_at == (None if how == "retry" else 3.0)
 
 
-def test_keeper_is_asked_for_room_for_that_job():
-    """A worker that wants a held job asks its keeper about that one, and claims it for itself at that time."""
+def with_a_refused_job() -> tuple[Driver, Keeper, Recorder, Job[Any]]:
+    """Return a core with a keeper, and a job in it whose rule does not let it start."""
     driver = Driver()
     keeper, rule = Keeper(), Recorder()
     driver.core.keepers = (keeper,)  # type: ignore[assignment]
     rule.allowing = False
-    job = driver.submit(rules=(rule,))
+    return driver, keeper, rule, driver.submit(rules=(rule,))
+
+
+def test_keeper_is_asked_for_room_for_that_job():
+    """A worker that wants a held job asks its keeper about that one, and claims it for itself at that time."""
+    driver, keeper, rule, job = with_a_refused_job()
     assert driver.claim() is None
     rule.allowing = True
     rule.calls.clear()
@@ -245,11 +250,7 @@ def test_every_counter_counts():
 
 def test_every_readmission_counts():
     """Whoever looks at the count of readmissions sees each of them."""
-    driver = Driver()
-    keeper, rule = Keeper(), Recorder()
-    driver.core.keepers = (keeper,)  # type: ignore[assignment]
-    rule.allowing = False
-    job = driver.submit(rules=(rule,))
+    driver, keeper, _rule, job = with_a_refused_job()
     for count in (1, 2, 3):
         assert driver.claim() is None
         keeper.line.clear()
@@ -719,11 +720,7 @@ def test_readmission_broken_off_before_the_job_left_the_waiting_leaves_it_ready(
                 raise KeyboardInterrupt
             return super().pop(*arguments)
 
-    driver = Driver()
-    keeper, rule = Keeper(), Recorder()
-    driver.core.keepers = (keeper,)  # type: ignore[assignment]
-    rule.allowing = False
-    job = driver.submit(rules=(rule,))
+    driver, keeper, rule, job = with_a_refused_job()
     assert driver.claim() is None
     keeper.line.clear()
     driver.core.waiting = Waiting(driver.core.waiting)
