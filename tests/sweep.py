@@ -259,8 +259,9 @@ def main(operation: str, strike: str, variant: str, mode: str, step: int, offset
     sys.setswitchinterval(1e-4)
     exact = mode == "exact"
     points = numbers_of(attempt(Case(operation, strike, variant), 0, exact, way).places)
-    struck = sum(attempt(Case(operation, strike, variant), at, exact, way).struck for at in points[offset::step])
-    assert struck >= len(points[offset::step]) / 2, f"only {struck} of {len(points)} points were reached"
+    chosen = points[offset % min(step, len(points)) :: step]  # at least one, of however few there are
+    struck = sum(attempt(Case(operation, strike, variant), at, exact, way).struck for at in chosen)
+    assert struck >= len(chosen) / 2, f"only {struck} of {len(chosen)} points were reached"
     print(struck)
 
 

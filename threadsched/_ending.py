@@ -405,14 +405,15 @@ class Ending(Waiting):
         attached = job._attached
         if attached is None or not attached.callbacks:
             return
-        what = f"a done-callback of job {job.id!r}"  # before the first is taken off: this may lack memory
+        # Both before the first is taken off: this may lack memory, and a Ctrl-C may take the callback with it.
+        what = f"a done-callback of job {job.id!r}"
+        if isinstance(job._result, Failure):
+            job._result.seen = True
         while attached.callbacks:
             try:
                 callback = attached.callbacks.pop(0)
             except IndexError:
                 return
-            if isinstance(job._result, Failure):
-                job._result.seen = True
             call_hook(what, callback, job)
 
     def condition_of(self, job: Job[Any]) -> _locks.JobCondition:

@@ -142,6 +142,36 @@ def test_whoever_waits_is_told_though_the_teller_was_struck(outcome: str) -> Non
         assert struck_everywhere(prepare) > 20
 
 
+def test_a_failure_told_to_a_callback_is_not_unseen_though_the_call_was_struck(caplog: Any) -> None:
+    """The strike may take the callback in hand with it: the log does not say then that nobody asked for the result."""
+    with Scheduler(1) as scheduler:
+
+        def prepare() -> Any:
+            gate = Gate()
+            scheduler.submit(gate)
+            gate.await_start()
+            job = scheduler.submit(int)
+            job.add_done_callback(lambda job: None)
+            assert job.claim()
+
+            def settle() -> None:
+                job.set_exception(ValueError("on purpose"))
+
+            def verify(where: str) -> None:
+                nonlocal job
+                if not job.done():
+                    settle()
+                gate.open()
+                for _ in range(2):  # of which one is given what was left to tell
+                    scheduler.submit(int).result(PATIENCE)
+                del job
+                assert not [record.getMessage() for record in caplog.records], where
+
+            return settle, verify
+
+        assert struck_everywhere(prepare) > 20
+
+
 class Waiter:
     """What `wait` puts among a job's waiters."""
 
