@@ -21,6 +21,7 @@ WAYS: dict[str, Callable[[set[int]], dict[int, list[_stacks.Place]]]] = {
     "collection": _stacks._walk_in_collection,
     "dump": _stacks._dump,
 }
+MOMENTS = size(200, 60)
 ONE = "def entré(parked, release):\n\n    parked.release(), release.acquire()\n"
 DEEP = "def sink(depth, then, *args):\n    return sink(depth - 1, then, *args) if depth else then(*args)\n"
 
@@ -160,7 +161,7 @@ def test_a_dump_without_memory_files_takes_a_temporary_one(park: Any, monkeypatc
         raise OSError(errno.EPERM, "forbidden")
 
     expected = _stacks._dump({one.ident})
-    monkeypatch.setattr(os, "memfd_create", forbidden)
+    monkeypatch.setattr(os, "memfd_create", forbidden, raising=False)
     assert _stacks._dump({one.ident}) == expected
     monkeypatch.delattr(os, "memfd_create")
     assert _stacks._dump({one.ident}) == expected
@@ -238,6 +239,21 @@ def test_nothing_is_read_while_another_collection_goes_on(park: Any):
     assert found == [{}]
     assert _stacks._walk_in_collection({one.ident}).keys() == {one.ident}
     assert gc.callbacks == callbacks
+
+
+def test_a_collection_of_another_thread_reads_nothing(park: Any, monkeypatch: pytest.MonkeyPatch):
+    """Only the beginning of a collection on the reader's own thread is used: it lasts until the reader goes on."""
+    one = park(stand)
+
+    def collect(_: int) -> None:
+        begun = gc.callbacks[-1]
+        begun("stop", {})
+        other = threading.Thread(target=begun, args=("start", {}))
+        other.start()
+        other.join(PATIENCE)
+
+    monkeypatch.setattr(gc, "collect", collect)
+    assert _stacks._walk_in_collection({one.ident}) == {}
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError])
@@ -362,12 +378,11 @@ print(most, read, ran)
 @pytest.mark.parametrize("kind", ["calls", "generators", "threads"])
 def test_a_thread_that_returns_while_its_stack_is_read(kind: str):
     """A finalizer that lets the watched thread go on, or another start, at whichever point of the reading: no harm."""
-    most = size(400, 60)
-    done = run_script(RETURNS, args=[kind, str(most)], timeout=25)
+    done = run_script(RETURNS, args=[kind, str(MOMENTS)], timeout=25)
     rounds, read, ran = map(int, done.stdout.split())
-    assert rounds == most
-    assert ran > most // 2  # the collections did come during the reading
-    assert read > most // 2
+    assert rounds == MOMENTS
+    assert ran > MOMENTS // 2  # the collections did come during the reading
+    assert read > MOMENTS // 2
 
 
 @pytest.mark.skipif(sys.version_info >= (3, 12), reason="a collection no longer starts inside of a call")
