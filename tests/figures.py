@@ -109,4 +109,8 @@ FIGURES: dict[str, Callable[[], str]] = {
     ),
     "test_settled_job_that_nobody_holds_is_gone": lambda: "4 ends",
     "test_f04_a_failure_nobody_consumes_is_told_once": lambda: "1 line for 1 failure, 0 for 3 others",
+    "test_a_thread_that_returns_while_its_stack_is_read": lambda: (
+        f"collections at {_of('test_stacks').MOMENTS.whole} moments, "
+        f"{_cases('test_stacks', 'test_a_thread_that_returns_while_its_stack_is_read')} kinds of finalizer and stack"
+    ),
 }

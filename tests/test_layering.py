@@ -21,6 +21,7 @@ LAYERS = (
     "_errors",
     "_clock",
     "_locks",
+    "_stacks",
     "_log",
     "_records",
     "_limit",

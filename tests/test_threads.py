@@ -14,7 +14,7 @@ import pytest
 
 from tests.crowds import PATIENCE, Background, Gate, in_thread, together
 from tests.support import rng, size
-from threadsched import BrokenSchedulerError, Scheduler, WorkerDiedError
+from threadsched import BrokenSchedulerError, Scheduler, WorkerDiedError, _stacks
 from threadsched.testing import FakeClock
 
 RAIN = size(2_000, 250)  # exceptions
@@ -394,11 +394,8 @@ def test_exceptions_at_random_moments(caplog: pytest.LogCaptureFixture) -> None:
                 barren += 1
                 stop.wait(0.001)
                 continue
-            frame = sys._current_frames().get(thread.ident)
-            names = set()
-            while frame is not None:
-                names.add(frame.f_code.co_name if frame.f_code.co_filename != logging.__file__ else "logging")
-                frame = frame.f_back
+            places = _stacks.read([thread.ident]).get(thread.ident, [])
+            names = {name if file != logging.__file__ else "logging" for file, _, name in places}
             if "serve" in names and "logging" not in names:  # that would be left with a handler's lock held, for ever
                 struck.add(thread)
                 throw(thread.ident)

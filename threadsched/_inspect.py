@@ -6,12 +6,11 @@ Everything is read under the lock and turned into text outside of it.
 from __future__ import annotations
 
 import dataclasses
-import sys
 import traceback
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from threadsched import _dependencies, _log, _series
+from threadsched import _dependencies, _log, _series, _stacks
 from threadsched._errors import InvariantError
 from threadsched._job import DELAYED, Job
 from threadsched._limit import LimitInfo
@@ -48,8 +47,13 @@ def stats(runtime: Runtime) -> Stats:
         )
 
 
-def info_of(runtime: Runtime, job: Job[Any], *, stack: bool = False) -> JobInfo:
-    """Describe one job."""
+def info_of(runtime: Runtime, job: Job[Any]) -> JobInfo:
+    """Describe one job, without a stack."""
+    return _look(runtime, job)[0]
+
+
+def _look(runtime: Runtime, job: Job[Any]) -> tuple[JobInfo, Worker | None]:
+    """Describe one job, and say on which worker it runs, if it does."""
     name = job.name
     with runtime.lock:
         status, place = job.status, job._place
@@ -66,33 +70,33 @@ def info_of(runtime: Runtime, job: Job[Any], *, stack: bool = False) -> JobInfo:
             job._finished_at,
             getattr(place, "name", None),
         )
-    on = place if stack and status is JobStatus.RUNNING and isinstance(place, Worker) else None
-    return JobInfo(
+    info = JobInfo(
         job.id,
         name,
         status,
         *record,
         error=None if error is None else _log.describe_error(error),
-        stack=None if on is None else stack_of(on),
+        stack=None,
     )
+    return info, place if status is JobStatus.RUNNING and isinstance(place, Worker) else None
 
 
-def stack_of(worker: Worker) -> str | None:
-    """Return where a worker's thread stands, from the task inwards."""
-    return format_frames(frames_of(worker))
+def _with_stacks(seen: Iterable[tuple[JobInfo, Worker | None]]) -> list[JobInfo]:
+    """Add to what was seen of jobs where the threads stand now: all stacks are read at once, after the jobs."""
+    seen = list(seen)
+    stacks = _stacks.read(worker.ident for _, worker in seen if worker is not None)
+    return [
+        info if worker is None else dataclasses.replace(info, stack=format_frames(stacks.get(worker.ident, [])))
+        for info, worker in seen
+    ]
 
 
-def frames_of(worker: Worker) -> list[tuple[str, int, str]]:
+def frames_of(worker: Worker) -> list[_stacks.Place]:
     """Return where a worker's thread stands, as (file, line, function) from the outermost; reads no source."""
-    frame = sys._current_frames().get(worker.ident)
-    frames = []
-    while frame is not None:
-        frames.append((frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name))
-        frame = frame.f_back
-    return frames[::-1]
+    return _stacks.read([worker.ident]).get(worker.ident, [])
 
 
-def format_frames(places: list[tuple[str, int, str]]) -> str | None:
+def format_frames(places: list[_stacks.Place]) -> str | None:
     """Return a stack as text, from the task inwards; None if there is none. Reads the source, so never under a lock."""
     if not places:
         return None
@@ -114,7 +118,7 @@ def snapshot(runtime: Runtime) -> list[JobInfo]:
         ended, numbers = runtime.core.ended(), runtime.core.ended_numbers()
         running = list(runtime.core.running.values())
         pending = list(runtime.core.pending.values())
-    live = [info_of(runtime, job, stack=True) for job in running if job._seq not in numbers]
+    live = _with_stacks(_look(runtime, job) for job in running if job._seq not in numbers)
     return ended + live + [info_of(runtime, job) for job in pending if job._seq not in numbers]
 
 
@@ -123,15 +127,15 @@ def running(runtime: Runtime) -> tuple[JobInfo, ...]:
     with runtime.lock:
         jobs = list(runtime.core.running.values())
         away = list(runtime.core.time_limits.away.values())
-    infos = [info for job in jobs if not (info := info_of(runtime, job, stack=True)).status.ended]
-    return (*infos, *[_overrun(runtime, attempt) for attempt in away])
+    seen = [one for job in jobs if not (one := _look(runtime, job))[0].status.ended]
+    return tuple(_with_stacks([*seen, *[_overrun(runtime, attempt) for attempt in away]]))
 
 
-def _overrun(runtime: Runtime, attempt: Attempt) -> JobInfo:
+def _overrun(runtime: Runtime, attempt: Attempt) -> tuple[JobInfo, Worker]:
     """Describe the task of a written-off attempt, which still runs while its job has moved on."""
     worker = attempt.worker
     name = worker.name if worker.thread is None else worker.thread.name
-    return dataclasses.replace(info_of(runtime, attempt.job), worker=name, stack=stack_of(worker))
+    return dataclasses.replace(info_of(runtime, attempt.job), worker=name), worker
 
 
 def explain(runtime: Runtime, job: Job[Any]) -> list[Reason]:
