@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.core_driver import Driver
+from tests.core_driver import Driver, make_job
 from threadsched import InvariantError, Job, JobStatus
 from threadsched._arming import Armable
 from threadsched._core import Core
@@ -195,6 +195,19 @@ def test_withdrawn_newcomer_waits_no_more():
     rule.asked = None
     rule.admitting = True
     settled(driver, driver.submit(rules=(rule,), id="mine"))
+
+
+def test_held_newcomer_that_is_withdrawn_waits_no_more():
+    """A submission that is broken off between being held and its acceptance leaves nobody in the waiting."""
+    driver = Driver()
+    core = driver.core
+    job = make_job()
+    job._attach().rules = (Rule(admitting=False),)
+    core.enter(job, next(core.numbers))
+    assert core.waiting == {job.seq: job}
+    core.withdraw(job, None)
+    assert core.waiting == {}
+    driver.check()
 
 
 # ---------------------------------------------------------------- at the claim
@@ -696,6 +709,16 @@ def test_reset_forgets_the_line():
     driver.core.reset()
     assert gate.line == {}
     driver.check()
+
+
+def test_reset_forgets_the_time_limits():
+    """After a fork no job of the parent's is timed in the child."""
+    driver = Driver()
+    limits = driver.core.time_limits
+    limits.live[1] = Driver().submit()
+    limits.admitted = 1
+    driver.core.reset()
+    assert (limits.live, limits.admitted) == ({}, 0)
 
 
 # ---------------------------------------------------------------- schedules
