@@ -268,6 +268,21 @@ def test_dead_delayed_entries_are_counted_one_by_one():
     driver.check()
 
 
+@both
+@pytest.mark.parametrize("how", ["fail", "claim_one", "claim_given"])
+def test_delayed_jobs_that_leave_by_other_ways_are_counted_too(queue: str, how: str):
+    """Whatever entries of theirs stay behind in the delayed queue, the audit finds as many as were counted."""
+    driver = Driver(queue)
+    for job in [driver.submit(delay=5) for _ in range(3)]:
+        if how == "fail":
+            assert driver.fail(job)
+        elif how == "claim_one":
+            assert driver.core.claim_one(job, 0.0)
+        else:
+            assert driver.core.claim_given(job, 0.0, "worker")
+    driver.check()
+
+
 @pytest.mark.parametrize("counter", ["done", "failed", "cancelled", "retries"])
 def test_audit_sees_each_counter(counter: str):
     """A negative count is found, whichever it is."""

@@ -197,6 +197,29 @@ def test_withdrawn_newcomer_waits_no_more():
     settled(driver, driver.submit(rules=(rule,), id="mine"))
 
 
+@pytest.mark.parametrize("let_go", [False, True])
+@pytest.mark.parametrize("delay", [0, 3])
+def test_newcomer_whose_rule_is_broken_off_is_as_it_was(delay: float, let_go: bool):
+    """It waits no more and has its place again by itself: the interrupt may keep the submission from withdrawing it."""
+    driver = Driver()
+    core = driver.core
+    job = make_job(delay=delay)
+    place = job._place
+    rule = Rule()
+    job._attach().rules = (rule,)
+
+    def interrupted() -> None:
+        if let_go:
+            core.waiting.clear()
+        raise KeyboardInterrupt
+
+    rule.asked = interrupted
+    with pytest.raises(KeyboardInterrupt):
+        core.enter(job, next(core.numbers))
+    assert core.waiting == {}
+    assert job._place is place
+
+
 def test_held_newcomer_that_is_withdrawn_waits_no_more():
     """A submission that is broken off between being held and its acceptance leaves nobody in the waiting."""
     driver = Driver()

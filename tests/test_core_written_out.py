@@ -334,6 +334,47 @@ def test_batch_that_is_withdrawn_leaves_nothing(delay: float):
     assert len(core.delayed) == len(core.ready) == 0
 
 
+def test_batch_that_ranks_before_others_goes_before_them():
+    """Jobs of another rank than the equals that are there do not join these."""
+    driver = Driver()
+    core = driver.core
+    other = driver.submit()
+    jobs = [make_job(priority=1) for _ in range(3)]
+    seqs = list(itertools.islice(core.numbers, 3))
+    core.enter_many(jobs, seqs, 1)
+    core.pending.update(zip(seqs, jobs, strict=True))
+    core.entering = None
+    driver.check()
+    assert driver.claim_all() == [*jobs, other]
+
+
+@pytest.mark.parametrize("before", [0, 1])
+def test_batch_of_equals_is_pushed_at_once(before: int):
+    """Only the first of a batch goes through a push, and only if no equals are there already."""
+    driver = Driver()
+    core, ready = driver.core, driver.core.ready
+    for _ in range(before):
+        driver.submit()
+    push, pushed = ready.push, list[Any]()
+
+    def watched(entry: Any) -> None:
+        pushed.append(entry)
+        push(entry)
+
+    ready.push = watched
+    jobs = [make_job() for _ in range(4)]
+    seqs = list(itertools.islice(core.numbers, 4))
+    core.enter_many(jobs, seqs, jobs[0]._priority)
+    assert [seq for _, seq in pushed] == ([] if before else seqs[:1])
+
+
+def test_batch_with_too_few_numbers_is_refused():
+    """A job without a number would be in no map; whoever counts wrongly hears of it."""
+    core = Driver().core
+    with pytest.raises(ValueError, match="zip"):
+        core.enter_many([make_job(), make_job()], [next(core.numbers)], 5)
+
+
 def test_batch_inside_a_submission_gives_the_outer_one_its_turn_back():
     """A batch that broke into a submission and is withdrawn leaves that one marked as on its way in."""
     driver = Driver()
@@ -356,6 +397,26 @@ def test_delayed_job_that_enters_by_itself():
     job = make_job(delay=2)
     assert core.enter_delayed(job, 7)
     assert (job.seq, core.latest, core.entering, core.timed) == (7, 7, job, True)
+
+
+def test_delayed_job_behind_a_damaged_head_wakes_somebody():
+    """While the queue waits for its repair nobody knows what is first, however early the head seems to be."""
+    driver = Driver()
+    driver.submit(delay=1)
+    driver.core.delayed.untidy = True
+    assert driver.core.enter_delayed(make_job(delay=2), 7)
+
+
+def test_delayed_job_behind_the_head_is_told_so_without_a_call(monkeypatch: pytest.MonkeyPatch):
+    """The usual answer, that a newcomer is not the next one due, is given in place."""
+
+    def look(*args: object) -> None:
+        raise AssertionError("the long way")
+
+    driver = Driver()
+    driver.submit(delay=1)
+    monkeypatch.setattr(Core, "_heads_delayed", look)
+    assert not driver.core.enter_delayed(make_job(delay=2), 7)
 
 
 def test_time_limits_are_told_of_a_repair_and_of_the_close(monkeypatch: pytest.MonkeyPatch):
@@ -404,17 +465,17 @@ def test_turns_look_at_the_time_while_anything_waits_for_it():
     """What is delayed or armed sets the mark; the promotion that finds nothing left takes it off."""
     driver = Driver()
     core = driver.core
-    assert not core.timed
+    assert core.timed is False
     driver.submit(delay=1)
-    assert core.timed
+    assert core.timed is True
     driver.promote(0.5)
-    assert core.timed
+    assert core.timed is True
     driver.promote(1)
-    assert not core.timed
+    assert core.timed is False
     thing = Armable()
     assert core.arm(thing, 3.0)
     driver.promote(2)
-    assert core.timed
+    assert core.timed is True
     core.ring(3.0)
     driver.promote(3)
-    assert not core.timed
+    assert core.timed is False
