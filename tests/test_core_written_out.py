@@ -26,6 +26,19 @@ def turn(
     return driver.core.turn(settled, None, "name", now, place)
 
 
+def watch_pushes(driver: Driver) -> list[int]:
+    """Return the list to which the number of each entry that goes through the ready queue's push is added."""
+    ready, pushed = driver.core.ready, list[int]()
+    push = ready.push
+
+    def watched(entry: Any) -> None:
+        pushed.append(entry[1])
+        push(entry)
+
+    ready.push = watched
+    return pushed
+
+
 # ---------------------------------------------------------------- a turn
 
 
@@ -352,20 +365,14 @@ def test_batch_that_ranks_before_others_goes_before_them():
 def test_batch_of_equals_is_pushed_at_once(before: int):
     """Only the first of a batch goes through a push, and only if no equals are there already."""
     driver = Driver()
-    core, ready = driver.core, driver.core.ready
+    core = driver.core
     for _ in range(before):
         driver.submit()
-    push, pushed = ready.push, list[Any]()
-
-    def watched(entry: Any) -> None:
-        pushed.append(entry)
-        push(entry)
-
-    ready.push = watched
+    pushed = watch_pushes(driver)
     jobs = [make_job() for _ in range(4)]
     seqs = list(itertools.islice(core.numbers, 4))
     core.enter_many(jobs, seqs, jobs[0]._priority)
-    assert [seq for _, seq in pushed] == ([] if before else seqs[:1])
+    assert pushed == ([] if before else seqs[:1])
 
 
 def test_batch_with_too_few_numbers_is_refused():
@@ -388,6 +395,17 @@ def test_batch_inside_a_submission_gives_the_outer_one_its_turn_back():
 
 
 # ---------------------------------------------------------------- doors and times
+
+
+def test_newcomers_enter_beside_their_equals_without_a_push():
+    """After the first the entry of an equal is one number, appended in place; another rank goes through a push."""
+    driver = Driver()
+    pushed = watch_pushes(driver)
+    jobs = [driver.submit() for _ in range(3)]
+    urgent = driver.submit(priority=1)
+    assert pushed == [jobs[0].seq, urgent.seq]
+    driver.core.ready.push = driver.core.ready.resting_push
+    assert driver.claim_all() == [urgent, *jobs]
 
 
 def test_delayed_job_that_enters_by_itself():
