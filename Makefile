@@ -97,7 +97,7 @@ cover-core: $(DEV) ## Branch coverage of the core's modules by their own tests: 
 	$(BIN)/python -m coverage report --no-skip-covered --fail-under=100 \
 		--include=$(subst $(empty) $(empty),$(comma),$(CORE:%=threadsched/_%.py))
 
-MUTATION_TESTS := $(addprefix tests/test_core,.py _rules.py _broken_off.py _bookkeeping.py)
+MUTATION_TESTS := $(addprefix tests/test_core,.py _rules.py _broken_off.py _bookkeeping.py _written_out.py)
 
 .PHONY: mutate
 mutate: $(MUTATION) ## Change the core in a thousand ways and list what no test notices; takes half an hour

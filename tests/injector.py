@@ -47,11 +47,12 @@ class Injector:
     def run(self, operation: Callable[[], Any]) -> Any:
         """Run the operation on this thread under observation and return what it returns."""
         gc.disable()  # or a finalizer's own code would be struck at random
+        before = sys.gettrace()  # that of the coverage, perhaps
         sys.settrace(self.on_call)
         try:
             return operation()
         finally:
-            sys.settrace(None)
+            sys.settrace(before)
             gc.enable()
 
     def on_call(self, frame: FrameType, event: str, _: object) -> Any:

@@ -1,7 +1,5 @@
 """What the core counts, passes on and throws away: exact figures, exact arguments, exact thresholds."""
 
-import itertools
-from collections import deque
 from collections.abc import Callable
 from concurrent.futures import CancelledError
 from typing import Any
@@ -9,8 +7,7 @@ from typing import Any
 import pytest
 
 from tests.core_driver import Driver, failure_of, make_job
-from threadsched import FifoPolicy, InvariantError, Job, JobStatus, _core
-from threadsched._arming import Armable
+from threadsched import FifoPolicy, InvariantError, Job, JobStatus, PriorityPolicy, _core
 from threadsched._core import SWEEP_SHARE, SWEEP_SLACK, Core
 from threadsched._gate import Gate
 from threadsched._heap import LazyQueue
@@ -271,6 +268,21 @@ def test_dead_delayed_entries_are_counted_one_by_one():
     driver.check()
 
 
+@both
+@pytest.mark.parametrize("how", ["fail", "claim_one", "claim_given"])
+def test_delayed_jobs_that_leave_by_other_ways_are_counted_too(queue: str, how: str):
+    """Whatever entries of theirs stay behind in the delayed queue, the audit finds as many as were counted."""
+    driver = Driver(queue)
+    for job in [driver.submit(delay=5) for _ in range(3)]:
+        if how == "fail":
+            assert driver.fail(job)
+        elif how == "claim_one":
+            assert driver.core.claim_one(job, 0.0)
+        else:
+            assert driver.core.claim_given(job, 0.0, "worker")
+    driver.check()
+
+
 @pytest.mark.parametrize("counter", ["done", "failed", "cancelled", "retries"])
 def test_audit_sees_each_counter(counter: str):
     """A negative count is found, whichever it is."""
@@ -315,267 +327,6 @@ def test_audit_hands_itself_to_the_schedules():
     driver.core.series[1] = Series()
     driver.check()
     assert seen == [driver.core]
-
-
-# ---------------------------------------------------------------- a turn
-
-
-def test_turn_does_what_finish_and_claim_do():
-    """A turn leaves a plain job, the one it claims, the counts and the history as the two moves would."""
-
-    def done(driver: Driver, *, at_once: bool) -> tuple[object, ...]:
-        first, second = driver.submit(id="first"), driver.submit()
-        assert driver.claim() is first
-        driver.now = 2.0
-        if at_once:
-            claimed = driver.core.turn(first, "value", "name", 2.0, "worker")
-        else:
-            driver.core.finish(first, "value", "name", 2.0)
-            claimed = driver.claim()
-        assert claimed is second
-        driver.check()
-        fields = [{slot: getattr(job, slot) for slot in Job.__slots__ if slot != "_options"} for job in (first, second)]
-        core = driver.core
-        known = core.status_of("first"), [*core.named], [*core._ended_ids]
-        return fields, core.ended(), core.done, known, [*core.running], [*core.pending]
-
-    assert done(Driver(), at_once=True) == done(Driver(), at_once=False)
-
-
-def test_turn_leaves_a_job_to_which_somebody_attached_something_just_now():
-    """A handler that comes between the look at what is attached and the move is not passed over: look again."""
-    driver = Driver()
-    job, other = driver.submit(), driver.submit()
-    assert driver.claim() is job
-
-    class Running(dict[int, Job[Any]]):
-        def pop(self, seq: int, *default: Any) -> Any:
-            job._attach().callbacks.append(print)
-            return super().pop(seq, *default)
-
-    driver.core.running = Running(driver.core.running)
-    assert driver.core.turn(job, "value", "name", 0.0, "worker") is job
-    assert (job.status, other.status) == (RUNNING, PENDING)
-    assert dict(driver.core.running) == {job.seq: job}
-    driver.check()
-
-
-def test_turn_asks_about_a_job_with_rules():
-    """One of many equals that has a rule is asked about, and the dead are passed over, in the order of submission."""
-    driver = Driver()
-    dead = driver.submit()
-    asked = driver.submit()
-    plain = driver.submit()
-    asked._attach().rules = (rule := Recorder(),)
-    driver.cancel(dead)
-    rule.allowing = False
-    assert driver.core.turn(None, None, "", 0.0, "worker") is plain
-    assert driver.core.waiting == {asked.seq: asked}
-    driver.core.readmit(asked)
-    plain = driver.submit()
-    rule.allowing, rule.calls = True, []
-    driver.core.turn(None, None, "", 0.0, "worker")
-    assert [call[0] for call in rule.calls] == ["may_start", "started"]
-    assert asked.status is RUNNING
-    assert driver.core.turn(None, None, "", 0.0, "worker") is plain
-    assert driver.core.turn(None, None, "", 0.0, "worker") is None
-
-
-def test_turn_loses_no_job_with_rules_at_the_head():
-    """The first of many equals, if it has a rule, is taken through the questions and not thrown away."""
-    driver = Driver()
-    asked, plain = driver.submit(), driver.submit()
-    asked._attach().rules = (Recorder(),)
-    assert driver.core.turn(None, None, "", 0.0, "worker") is asked
-    assert driver.core.turn(None, None, "", 0.0, "worker") is plain
-
-
-def test_turn_that_comes_too_late_settles_nothing_and_claims():
-    """A job that somebody else has settled counts once, and the next one starts all the same."""
-    driver = Driver()
-    job, other = driver.submit(), driver.submit()
-    assert driver.claim() is job
-    driver.finish(job)
-    assert driver.core.turn(job, "again", "name", 0.0, "worker") is other
-    assert (driver.core.done, job.result(0)) == (1, None)
-    driver.check()
-
-
-def test_turn_struck_in_its_books_leaves_an_ended_job():
-    """An interrupt after the move leaves the job ended, and has the queues rebuilt before anybody looks."""
-    driver = Driver()
-    job = driver.submit()
-    assert driver.claim() is job
-
-    class Books(deque[Any]):
-        def append(self, record: object) -> None:
-            raise KeyboardInterrupt
-
-    driver.core._ended = Books()
-    with pytest.raises(KeyboardInterrupt):
-        driver.core.turn(job, "value", "name", 0.0, "worker")
-    assert (job.status, driver.core.ready.untidy) == (JobStatus.DONE, True)
-    driver.core._ended = deque()
-    driver.check()
-
-
-@pytest.mark.parametrize("strike", [False, True])
-def test_turn_that_loses_its_job_on_the_way(strike: bool):
-    """A job that is cancelled between the look and the pop is passed over; a turn struck there leaves it pending."""
-    driver = Driver()
-    job, other = driver.submit(), driver.submit()
-
-    class Pending(dict[int, Job[Any]]):
-        def get(self, seq: int, default: Any = None) -> Any:
-            found = super().get(seq, default)
-            if found is job and strike:
-                raise KeyboardInterrupt
-            if found is job:
-                assert driver.cancel(job)
-            return found
-
-    driver.core.pending = Pending(driver.core.pending)
-    if strike:
-        with pytest.raises(KeyboardInterrupt):
-            driver.core.turn(None, None, "", 0.0, "worker")
-        driver.core.pending = dict(driver.core.pending)
-        driver.check()
-        assert driver.claim_all() == [job, other]
-    else:
-        assert driver.core.turn(None, None, "", 0.0, "worker") is other
-        driver.check()
-
-
-# ---------------------------------------------------------------- batches
-
-
-@pytest.mark.parametrize("queue", ["lazy", "indexed"])
-@pytest.mark.parametrize("delay", [0, 4])
-@pytest.mark.parametrize("size", [1, 2, 5])
-@pytest.mark.parametrize("before", [0, 1])
-def test_core_takes_a_batch_as_it_takes_one(queue: str, delay: float, size: int, before: int):
-    """Entries, heads and order are those of single jobs, whether the queue was empty or not."""
-    driver = Driver(queue)
-    core = driver.core
-    others = [driver.submit(delay=delay) for _ in range(before)]
-    jobs = [make_job(delay=delay) for _ in range(size)]
-    seqs = list(itertools.islice(core.numbers, size))
-    assert not any(core.accepted(job) for job in jobs)
-    heads = core.enter_many(jobs, seqs, jobs[0]._priority)
-    assert heads is (delay > 0 and not others)
-    assert core.entering is jobs[0]  # no sweep may look for them yet
-    assert core.latest == seqs[-1]
-    core.pending.update(zip(seqs, jobs, strict=True))
-    core.entering = None
-    assert all(core.accepted(job) for job in jobs)
-    driver.check()
-    driver.promote(10)
-    assert driver.claim_all() == [*others, *jobs]
-
-
-def test_newcomer_with_a_higher_number_is_ahead_of_the_batch():
-    """A submission that broke in between the numbers and the entries leaves the queue in order."""
-    driver = Driver()
-    core = driver.core
-    jobs = [make_job() for _ in range(3)]
-    seqs = list(itertools.islice(core.numbers, 3))
-    broke_in = driver.submit()
-    core.enter_many(jobs, seqs, jobs[0]._priority)
-    core.pending.update(zip(seqs, jobs, strict=True))
-    core.entering = None
-    driver.check()
-    assert driver.claim_all() == [*jobs, broke_in]
-
-
-@pytest.mark.parametrize("delay", [0, 4])
-def test_batch_that_is_withdrawn_leaves_nothing(delay: float):
-    """Entries that no job stands behind are gone at the next look, and none of the batch counts as accepted."""
-    driver = Driver()
-    core = driver.core
-    other = driver.submit(delay=delay)
-    jobs = [make_job(delay=delay) for _ in range(3)]
-    core.enter_many(jobs, list(itertools.islice(core.numbers, 3)), jobs[0]._priority)
-    core.withdraw_many(None)
-    assert core.entering is None
-    assert not any(core.accepted(job) for job in jobs)
-    driver.check()
-    driver.promote(10)
-    assert driver.claim_all() == [other]
-    assert len(core.delayed) == len(core.ready) == 0
-
-
-# ---------------------------------------------------------------- doors and times
-
-
-def test_delayed_job_that_enters_by_itself():
-    """Who knows that nothing but its time holds a job back puts it in directly: numbered, and safe from a sweep."""
-    driver = Driver()
-    core = driver.core
-    job = make_job(delay=2)
-    assert core.enter_delayed(job, 7)
-    assert (job.seq, core.latest, core.entering, core.timed) == (7, 7, job, True)
-
-
-def test_time_limits_are_told_of_a_repair_and_of_the_close(monkeypatch: pytest.MonkeyPatch):
-    """A repair rebuilds them too, and a close wakes their watcher, who may have nothing to watch any more."""
-    core = Driver().core
-    told: list[str] = []
-    monkeypatch.setattr(type(core.time_limits), "repair", lambda self: told.append("repair"))
-    monkeypatch.setattr(type(core.time_limits), "ring", lambda self: told.append("ring"))
-    core.repair()
-    assert told == ["repair"]
-    core.close("all")
-    assert told == ["repair", "ring"]
-
-
-def test_door_is_open_to_plain_jobs_alone():
-    """It is the ranking of an open, unbounded, threaded core with a policy of ours, and None for every other."""
-
-    class ByText:
-        def key(self, job: Job[Any]) -> int:
-            return 0
-
-    core = Driver().core
-    assert core.door is core.ranking
-    fifo = Ranking(FifoPolicy())
-    assert core.rerank(fifo, {}) is None
-    assert core.door is fifo
-    assert core.rerank(Ranking(ByText()), {}) is None
-    assert core.door is None
-    assert core.rerank(fifo, {}) is None
-    core.bound(None)
-    assert core.door is fifo
-    core.bound(Gate(3))
-    assert core.door is None
-    assert core.rerank(Ranking(FifoPolicy()), {}) is None
-    assert core.door is None
-    closed = Driver().core
-    closed.close("all")
-    assert closed.door is None
-    assert closed.rerank(fifo, {}) is None
-    assert closed.door is None
-    assert Driver(stepped=True).core.door is None
-    assert Driver(policy=ByText()).core.door is None
-
-
-def test_turns_look_at_the_time_while_anything_waits_for_it():
-    """What is delayed or armed sets the mark; the promotion that finds nothing left takes it off."""
-    driver = Driver()
-    core = driver.core
-    assert not core.timed
-    driver.submit(delay=1)
-    assert core.timed
-    driver.promote(0.5)
-    assert core.timed
-    driver.promote(1)
-    assert not core.timed
-    thing = Armable()
-    assert core.arm(thing, 3.0)
-    driver.promote(2)
-    assert core.timed
-    core.ring(3.0)
-    driver.promote(3)
-    assert not core.timed
 
 
 # ---------------------------------------------------------------- sweeps
@@ -822,6 +573,15 @@ def test_end_takes_the_name_from_nobody_else(how: str):
     driver.check()
 
 
+def test_numbers_of_the_history_are_those_of_its_jobs():
+    """Whoever compares a list of jobs with the history gets the numbers of all in it, named or not."""
+    driver = Driver(history=2)
+    jobs = [driver.submit(), driver.submit(), driver.submit(id="named")]
+    for job in driver.claim_all():
+        driver.finish(job)
+    assert driver.core.ended_numbers() == {job.seq for job in jobs[1:]}
+
+
 # ---------------------------------------------------------------- a fresh core, the door, and another ranking
 
 
@@ -890,6 +650,15 @@ def test_reranked_queue_is_guarded_as_its_policy_needs(queue: str):
     policy.raising = False
     driver.core.ready.untidy = True
     assert driver.claim_all() == jobs[::-1]
+
+
+def test_equals_after_a_rerank_are_kept_as_bare_numbers():
+    """The new queue of a policy of ours spares the equals their tuples, like the one that it replaces."""
+    driver = Driver()
+    assert driver.core.rerank(Ranking(PriorityPolicy()), {}) is None
+    jobs = [driver.submit(), driver.submit()]
+    assert list(driver.core.ready.level) == [job.seq for job in jobs]
+    assert driver.claim_all() == jobs
 
 
 def test_rerank_leaves_no_stale_entries():

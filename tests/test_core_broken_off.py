@@ -639,9 +639,9 @@ def test_id_that_is_taken_again_while_its_job_is_remembered_stays_taken():
 def test_newcomer_that_wants_no_error_for_its_id_is_told_who_has_it():
     """With if_exists the core refuses an id of a live job by an error that carries both."""
     driver = Driver()
-    holder = driver.submit(id="a")
+    holder, newcomer = driver.submit(id="a"), make_job(id="a", if_exists="return")
     with pytest.raises(IdTakenError) as caught:
-        driver.submit(id="a", if_exists="return")
-    assert caught.value.holder is holder
-    assert caught.value.job is not holder
+        driver.core.reserve(newcomer, "a")
+    assert (caught.value.job, caught.value.holder) == (newcomer, holder)
+    assert caught.value.args == ()  # what is shown of it names nobody's job
     driver.check()

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.core_driver import Driver
+from tests.core_driver import Driver, make_job
 from threadsched import InvariantError, Job, JobStatus
 from threadsched._arming import Armable
 from threadsched._core import Core
@@ -195,6 +195,42 @@ def test_withdrawn_newcomer_waits_no_more():
     rule.asked = None
     rule.admitting = True
     settled(driver, driver.submit(rules=(rule,), id="mine"))
+
+
+@pytest.mark.parametrize("let_go", [False, True])
+@pytest.mark.parametrize("delay", [0, 3])
+def test_newcomer_whose_rule_is_broken_off_is_as_it_was(delay: float, let_go: bool):
+    """It waits no more and has its place again by itself: the interrupt may keep the submission from withdrawing it."""
+    driver = Driver()
+    core = driver.core
+    job = make_job(delay=delay)
+    place = job._place
+    rule = Rule()
+    job._attach().rules = (rule,)
+
+    def interrupted() -> None:
+        if let_go:
+            core.waiting.clear()
+        raise KeyboardInterrupt
+
+    rule.asked = interrupted
+    with pytest.raises(KeyboardInterrupt):
+        core.enter(job, next(core.numbers))
+    assert core.waiting == {}
+    assert job._place is place
+
+
+def test_held_newcomer_that_is_withdrawn_waits_no_more():
+    """A submission that is broken off between being held and its acceptance leaves nobody in the waiting."""
+    driver = Driver()
+    core = driver.core
+    job = make_job()
+    job._attach().rules = (Rule(admitting=False),)
+    core.enter(job, next(core.numbers))
+    assert core.waiting == {job.seq: job}
+    core.withdraw(job, None)
+    assert core.waiting == {}
+    driver.check()
 
 
 # ---------------------------------------------------------------- at the claim
@@ -696,6 +732,16 @@ def test_reset_forgets_the_line():
     driver.core.reset()
     assert gate.line == {}
     driver.check()
+
+
+def test_reset_forgets_the_time_limits():
+    """After a fork no job of the parent's is timed in the child."""
+    driver = Driver()
+    limits = driver.core.time_limits
+    limits.live[1] = Driver().submit()
+    limits.admitted = 1
+    driver.core.reset()
+    assert (limits.live, limits.admitted) == ({}, 0)
 
 
 # ---------------------------------------------------------------- schedules

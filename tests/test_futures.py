@@ -724,11 +724,12 @@ def test_letting_go_of_a_watched_job_runs_no_code_of_ours():
     scheduler = StepScheduler()
     job = scheduler.submit(int)
     job._condition.acquire()
+    before = sys.gettrace()
     sys.settrace(trace)
     try:
         job._condition.release()
     finally:
-        sys.settrace(None)
+        sys.settrace(before)
     assert ours == []
     scheduler.tick()
     assert concurrent.futures.wait([job], timeout=0).done == {job}

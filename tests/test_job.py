@@ -596,3 +596,8 @@ def test_only_a_scheduler_makes_jobs():
     """Job() says so."""
     with pytest.raises(TypeError, match="made by a scheduler"):
         Job()
+
+
+def test_class_asked_for_the_condition_answers_like_a_property():
+    """Tools that read the attributes of the class, such as a mock made after it, ask for the condition of no job."""
+    assert Job._condition is Job.__dict__["_condition"]

@@ -252,5 +252,8 @@ def main(operations: list[str], width: int, step: int, offset: int) -> None:
 
 
 if __name__ == "__main__":
+    # The coverage's tracer, if there is one, wants memory at each line: it would take the failures, and dies of them.
+    sys.settrace(None)
+    threading.settrace(None)  # type: ignore[arg-type]
     chosen = [name for name in OPERATIONS if name.startswith(sys.argv[1])]
     main(chosen, *map(int, sys.argv[2:5]))
