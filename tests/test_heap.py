@@ -120,6 +120,8 @@ def test_behaves_like_a_sorted_list(structure: type[LazyQueue], kind: str, opera
         assert len(held) == len(queue)
         assert sorted(entry for entry in held if entry[1] in alive) == model
         assert queue.first() == min(held, default=None)
+        if kind == "plain":
+            assert queue.second() == (sorted(held)[1] if len(held) > 1 else None)
         assert queue.in_order()
         if queue.indexed:
             assert held == model

@@ -385,6 +385,7 @@ print(most, read, ran)
 """
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("kind", ["calls", "generators", "threads"])
 def test_a_thread_that_returns_while_its_stack_is_read(kind: str):
     """A finalizer that lets the watched thread go on, or another start, at whichever point of the reading: no harm."""

@@ -5,42 +5,12 @@ from typing import Any
 
 import pytest
 
+from tests.hand import Hand, woken
 from threadsched import FifoPolicy, Job, Scheduler, SchedulerClosedError
-from threadsched._locks import holds, make_token, make_waker
-from threadsched._worker import AGAIN, CLEAR, IDLE, LEAVE, OUTBOX, TELL, WATCH, Worker
-from threadsched.testing import FakeClock
+from threadsched._locks import holds, make_waker
+from threadsched._worker import AGAIN, CLEAR, IDLE, LEAVE, OUTBOX, TELL, WATCH
 
 PATIENCE = 5.0
-
-
-class Hand:
-    """A scheduler whose one worker is the test itself."""
-
-    def __init__(self, **options: Any) -> None:
-        self.clock = FakeClock()
-        self.scheduler = Scheduler(1, clock=self.clock, **options)
-        self.runtime: Any = self.scheduler._runtime
-        self.worker = Worker(self.runtime, 0)
-        assert self.runtime.arrive(self.worker)
-        self.runtime.manned = True
-
-    def turn(self, settled: Job[Any] | None = None, result: object = None) -> Job[Any] | None:
-        self.worker.order = ""
-        job: Job[Any] | None = self.runtime.turn(self.worker, settled, result, "name", self.clock.now())
-        return job
-
-    def sleeper(self, place: list[Any]) -> Any:
-        """Put another sleeping worker on a list."""
-        token = make_token()
-        place.append(token)
-        return token
-
-    def free(self) -> None:
-        """Give up what is left, and let the worker go."""
-        self.runtime.idle.clear()
-        self.runtime.watch.clear()
-        self.scheduler.shutdown(wait=False, cancel_futures=True)
-        self.runtime.leave(self.worker)
 
 
 @pytest.fixture
@@ -48,10 +18,6 @@ def hand() -> Iterator[Hand]:
     hand = Hand()
     yield hand
     hand.free()
-
-
-def woken(token: Any) -> bool:
-    return bool(token.acquire(False))
 
 
 # ---------------------------------------------------------------- what a turn orders

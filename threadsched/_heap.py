@@ -82,6 +82,18 @@ class LazyQueue:
             first = (self.level_rank, level[0])
         return first
 
+    def second(self) -> Entry | None:
+        """Return the entry after the smallest, dead or alive, or None. For a queue without a level."""
+        lane, nearest = self.lane, []
+        try:
+            nearest += self.heap[:3]
+            nearest.append(lane[0])
+            nearest.append(lane[1])
+        except IndexError:  # it is shorter, perhaps since a finalizer broke in
+            pass
+        nearest.sort()
+        return nearest[1] if len(nearest) > 1 else None
+
     def entries(self) -> list[Entry]:
         """Return all entries in no particular order."""
         rank = self.level_rank

@@ -313,12 +313,15 @@ class Runtime(Watching):
                 return
         due = core.next_due() if core.timed else None
         token = worker.token
-        if due is not None and not self.watch:
+        if due is None:
+            worker.order = IDLE
+            place = self.idle
+        elif not self.watch:
             worker.order, worker.due = WATCH, due
             self.watched = due
             place = self.watch
         else:
-            worker.order = IDLE
+            worker.order = self._deputise_locked(worker)
             place = self.idle
         place.append(token)
         # Look again: what a finalizer on this thread did since the first look found nobody to wake.
@@ -336,6 +339,23 @@ class Runtime(Watching):
             return
         if self.quiet_waiters and self._quiescent_locked(now):
             _locks.release_all(self.quiet_waiters)
+
+    def _deputise_locked(self, worker: Worker) -> str:
+        """Make a worker that falls asleep beside the leader its deputy, unless there is one; return its order.
+
+        It sleeps until the one after the head is due. So the leader, when it takes the head, need wake nobody to set
+        the next alarm, which would delay that job by a system call and a fight for the interpreter.
+        """
+        deputy = self.deputy
+        if self.virtual or (
+            deputy is not None and deputy is not worker and deputy.order is WATCH and deputy.token in self.idle
+        ):
+            return IDLE
+        second = self.core.delayed.second()
+        if second is None:
+            return IDLE
+        self.deputy, worker.due = worker, second[0]
+        return WATCH
 
     def close(self, drain: str) -> None:
         """Close the door and sharpen the mode; safe at any instruction.

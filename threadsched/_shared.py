@@ -12,13 +12,15 @@ The order of locks is: a job's condition (where one exists), then ``lock``.
 Waking
 ------
 Each worker sleeps on a token of its own. ``idle`` is a stack, so the last to fall asleep is the first to be woken. At
-most one token stands on ``watch``: that of the *leader*, who sleeps until the head of the delayed queue is due. All
-others sleep without a timeout, and an idle pool with nothing delayed makes no wake-up at all.
+most one token stands on ``watch``: that of the *leader*, who sleeps until the head of the delayed queue is due. One of
+the idle may be the *deputy*, who sleeps until the one after the head is. All others sleep without a timeout, and an
+idle pool with nothing delayed makes no wake-up at all.
 
 - A token stands on at most one list, and is released only by whoever took it off.
 - A new ready job wakes one sleeper, an idle one rather than the leader.
 - A new head of the delayed queue wakes the leader, or makes an idle worker the leader.
-- A worker that takes a job wakes the next sleeper if more is ready, and hands the watch on if it had it.
+- A worker that takes a job wakes the next sleeper if more is ready, and hands the watch on if it had it: to the
+  deputy, who then sleeps on, if he wakes in time for the new head; else to whom it wakes for that.
 - Where no worker sleeps, those that wait inside a task may help (see ``_helping``): one whose job became ready is rung
   for, and one of them stands in for the leader.
 - A worker that finds nothing registers, *looks again*, and only then sleeps (``Runtime._rest_locked``). So a wake-up
@@ -46,7 +48,7 @@ from threadsched._limits import Limits
 from threadsched._locks import make_waker
 from threadsched._policy import Ranking
 from threadsched._wall import WallWatch
-from threadsched._worker import Worker, current_worker
+from threadsched._worker import WATCH, Worker, current_worker
 
 
 def _no_face() -> None:
@@ -67,6 +69,7 @@ class Shared:
         "clearing",
         "clock",
         "core",
+        "deputy",
         "due_until",
         "exit_hook",
         "exit_timeout",
@@ -154,6 +157,7 @@ class Shared:
         self.manned = stepped  # every worker was launched: submissions need not look
         self.idle: list[Any] = []  # Stack of tokens.
         self.watch: list[Any] = []  # No token or the leader's.
+        self.deputy: Worker | None = None  # if its token is on idle and its order WATCH; else there is none
         self.helpers: dict[int, Any] = {}  # id -> Bell, of workers that sleep inside a task until a job ends
         self.stand_in: Any = None  # the Bell of the helper that watches the delayed heap because no worker does
         self.awaits: dict[int, list[Job[Any]]] = {}  # seq of a running job -> the jobs that it waits for
@@ -272,7 +276,24 @@ class Shared:
             # What a rule let go may be due before the alarm that is set.
             if core.released or unwatched:
                 core.released = False
-                self._new_head_locked()
+                if self.watch or not self._deputy_takes_over_locked():
+                    self._new_head_locked()
+
+    def _deputy_takes_over_locked(self) -> bool:
+        """Make the deputy the leader in its sleep; False if there is none that wakes in time for the head."""
+        deputy, self.deputy = self.deputy, None
+        if deputy is None or deputy.order is not WATCH:
+            return False
+        due = self.core.next_due()
+        if due is None or deputy.due > due:
+            return False
+        try:
+            self.idle.remove(deputy.token)
+        except ValueError:
+            return False  # woken since
+        self.watch.append(deputy.token)
+        self.watched = deputy.due
+        return True
 
     def _settled_locked(self) -> None:
         """A job ended: tell who waits for the last one, and wake a worker for what that let go."""

@@ -132,23 +132,20 @@ class Waiting(Shared):
         self._wait_on(token, self.turn_waiters, TURN)
 
     def sleep_as_watch(self, worker: Worker) -> None:
-        """Sleep as the leader until the watched job is due or somebody wakes us."""
+        """Sleep as the leader, or its deputy, until what we watch is due or somebody wakes us."""
         # The clock is read again, after the registration: a virtual one may have been moved since the turn began,
         # when nobody was there to be woken.
-        timeout = None
-        if worker.due is not None:
-            now = self.read_clock()
-            timeout = worker.due - now
-            if 0 < timeout < STILL and now == self.last_reading:
-                timeout = STILL
-        if sleep_on(worker.token, None if self.virtual and timeout is not None and timeout > 0 else timeout):
+        now = self.read_clock()
+        timeout = worker.due - now
+        if 0 < timeout < STILL and now == self.last_reading:
+            timeout = STILL
+        if sleep_on(worker.token, None if self.virtual and timeout > 0 else timeout):
             return
         with self.lock:
-            try:
-                self.watch.remove(worker.token)
-                return
-            except ValueError:
-                pass
+            for tokens in (self.watch, self.idle):
+                if worker.token in tokens:
+                    tokens.remove(worker.token)
+                    return
         worker.token.acquire()  # signalled just as the time ran out: that counts as a wake-up
 
     def sleep(self, job: Job[Any], seconds: float) -> bool:

@@ -135,7 +135,7 @@ class Worker:
         # Written off with its thread, or in the child of a fork: it is no member of the pool. Guarded by the lock.
         self.detached = False
         self.order = IDLE  # what the last turn said
-        self.due: float | None = None  # with WATCH: until when to sleep
+        self.due = 0.0  # with WATCH: until when to sleep
         self.ident = 0
         self.loop: Any = None  # the event loop of this thread, made for the first coroutine
         self.thread: threading.Thread | None = None

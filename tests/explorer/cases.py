@@ -137,6 +137,7 @@ TRIPLES = (
     ("submit", "cancel", "drop"),
     ("submit_delayed", "cancel_delayed", "promote"),
     ("long", "submit_delayed", "cancel_delayed"),
+    ("submit", "submit_delayed", "between"),
     ("claim", "cancel", "settle"),
     ("claim", "wait", "cancel"),
     ("settle", "cancel", "wait"),

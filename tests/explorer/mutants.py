@@ -88,6 +88,13 @@ MUTANTS = (
         "promote+submit_delayed/1/fine",
     ),
     Mutant(
+        "a deputy that wakes too late for the new head takes over",
+        "_shared:Shared._deputy_takes_over_locked",
+        "due is None or deputy.due > due",
+        "due is None",
+        "submit+submit_delayed+between/2/fine",
+    ),
+    Mutant(
         "nobody is handed the watch",
         "_shared:Shared._pass_on_locked",
         "if core.released or unwatched:",

@@ -37,6 +37,10 @@ def submit_delayed(stage: Stage) -> None:
     stage.submit("delayed", delay=SOONER)
 
 
+def between(stage: Stage) -> None:
+    stage.submit("between", delay=(SOONER + LATER) / 2)
+
+
 def long(stage: Stage) -> None:
     stage.submit("long", stage.take_long, delay=SOONER)
 
@@ -295,6 +299,7 @@ OPERATIONS = {
         Operation("look", look),
         Operation("expires", expires, needs=("gated",), explore_time=True, gives_up=True),
         Operation("timeout", timeout, explore_time=True),
+        Operation("between", between),
         Operation("fork", fork, forks=True),
         Operation("fork_inside", fork_inside, forks=True),
         Operation("start", start),

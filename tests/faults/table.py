@@ -146,6 +146,7 @@ ROWS = (
             "test_threads.py::test_exceptions_at_random_moments",
             "faults/test_struck_workers.py::test_an_exception_thrown_into_a_worker_at_every_point",
             "faults/test_struck_calls.py::test_whoever_waits_is_told_though_the_teller_was_struck",
+            "faults/test_struck_calls.py::test_a_failure_told_to_a_callback_is_not_unseen_though_the_call_was_struck",
             "faults/test_struck_calls.py::test_job_claimed_by_a_struck_helper_ends",
         ),
     ),
