@@ -386,6 +386,7 @@ def test_cancel_interrupted_before_its_move_has_not_happened(queue: str, delay: 
     """Ctrl-C inside a cancel, before the job has moved, leaves it pending, findable and to be cancelled again."""
     driver = Driver(queue)
     job = driver.submit(kind=Clumsy, delay=delay)
+    job._attach()  # else the move is written out in the core, and nothing can strike there
     job.before = "cancel"  # type: ignore[attr-defined]
     with pytest.raises(KeyboardInterrupt):
         driver.cancel(job)
@@ -402,6 +403,7 @@ def test_cancel_interrupted_after_its_move_has_happened():
     """Ctrl-C just after the move leaves the job cancelled and off the map, not pending again."""
     driver = Driver()
     job = driver.submit(kind=Clumsy)
+    job._attach()
     job.after = "cancel"  # type: ignore[attr-defined]
     with pytest.raises(KeyboardInterrupt):
         driver.cancel(job)

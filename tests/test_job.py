@@ -121,13 +121,13 @@ def assignments(source: str) -> list[int]:
 
 
 def test_only_the_job_assigns_a_state():
-    """No other code of the package stores a job's state, but for who makes one and a worker's turn."""
+    """No other code of the package stores a job's state, but for who makes one, a worker's turn and a plain cancel."""
     found = {
         path.stem: lines
         for path in sorted((ROOT / "threadsched").rglob("*.py"))
         if (lines := assignments(path.read_text(encoding="utf-8")))
     }
-    for method in (Core.turn, Runtime.submit, make_jobs):
+    for method in (Core.turn, Core.cancel, Runtime.submit, make_jobs):
         lines, first = inspect.getsourcelines(method)
         hot = range(first, first + len(lines))
         module = method.__module__.rpartition(".")[2]

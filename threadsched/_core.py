@@ -26,7 +26,7 @@ from threadsched._audit import check_invariants
 from threadsched._errors import DuplicateJobError
 from threadsched._gate import Gate
 from threadsched._heap import STRUCTURES, Entry, LazyQueue
-from threadsched._job import DELAYED, FINISHED, READY, RUNNING, WAITING, Failure, Job
+from threadsched._job import _NOTIFIED, DELAYED, FINISHED, READY, RUNNING, WAITING, Failure, Job
 from threadsched._options import RAISE, Options
 from threadsched._policy import BeforeRaisedError, Ranking
 from threadsched._records import JobInfo, JobStatus
@@ -680,7 +680,12 @@ class Core:
                 self.dead_delayed += 1  # what _left_queue() does, without its call
             else:
                 self._left_queue(job)
-            job._cancel(name, now, reason)
+            if job._attached is None:  # Job._cancel(), without its call
+                job._key, job._result = now, reason
+                job._fn, job._args = name, None
+                job._state = _NOTIFIED
+            else:
+                job._cancel(name, now, reason)
             self.cancelled += 1
             if self.gate is not None:
                 self.gate.freed(pending)

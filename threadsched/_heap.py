@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Collection, Iterable
 from heapq import heapify, heappop, heappush
 from itertools import compress
 from operator import itemgetter
@@ -109,7 +109,7 @@ class LazyQueue:
         """Take out the entry of a job that left the map; False if it stays, dead, as it always does here."""
         return False
 
-    def keep(self, alive: Container[int]) -> int:
+    def keep(self, alive: Collection[int]) -> int:
         """Drop every entry whose seq is not in ``alive`` (a dict or set of ints); return how many. O(n)."""
         if self.push is not self.resting_push:
             return 0  # somebody further down this stack is inside: another time
@@ -165,16 +165,17 @@ class LazyQueue:
             return lane.popleft()
         return heappop(heap) if heap else None
 
-    def _filter(self, alive: Container[int]) -> int:
+    def _filter(self, alive: Collection[int]) -> int:
         dropped = 0
+        lives = set(alive).__contains__  # smaller than a map that has been larger: nearer at hand, a tenth of the time
         for part in (self.lane, self.heap):
-            kept = list(compress(part, map(alive.__contains__, map(_seq_of, part))))
+            kept = list(compress(part, map(lives, map(_seq_of, part))))
             dropped += len(part) - len(kept)
             part.clear()  # in place: a push further down this stack may hold it
             part.extend(kept)
         heapify(self.heap)
         level = self.level
-        equals = list(filter(alive.__contains__, level))
+        equals = list(filter(lives, level))
         dropped += len(level) - len(equals)
         level.clear()
         level.extend(equals)
@@ -281,7 +282,7 @@ class IndexedQueue(LazyQueue):
         first: Entry | None = heap.pop(0) if heap else None
         return first
 
-    def _filter(self, alive: Container[int]) -> int:
+    def _filter(self, alive: Collection[int]) -> int:
         kept = [entry for entry in self.heap if entry[1] in alive]
         dropped = len(self.heap) - len(kept)
         self._fill(kept)

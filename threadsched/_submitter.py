@@ -21,6 +21,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 new_submitter: Any = object.__new__
+INF = math.inf
 
 
 class Submitter(concurrent.futures.Executor):
@@ -38,6 +39,7 @@ class Submitter(concurrent.futures.Executor):
         self._delay = options.delay
         self._plan = plan
         self._given = given  # the names of the options
+        self._given_and_delay = (*given, "delay")  # of the same delayed, which are made by the million
 
     def delayed(self, delay: float) -> Submitter:
         """Return the same with a delay in seconds, which was checked."""
@@ -46,7 +48,7 @@ class Submitter(concurrent.futures.Executor):
         twin._options = self._options
         twin._delay = delay
         twin._plan = self._plan
-        twin._given = (*self._given, "delay")
+        twin._given = self._given_and_delay
         return twin
 
     @overload
@@ -131,11 +133,12 @@ class Submitters:
     def get(self, options: Any) -> Submitter:
         """Return a submitter with these options, a dictionary that becomes its own, checked."""
         delay = options.get("delay")
-        if type(delay) is float and 0.0 <= delay < math.inf and "at" not in options:
+        if type(delay) is float and 0.0 <= delay < INF:
             if len(options) == 1:
                 return self._undelayed.delayed(delay)
-            del options["delay"]
-            return self.get(options).delayed(delay)
+            if "at" not in options:
+                del options["delay"]
+                return self.get(options).delayed(delay)
         kinds = tuple(map(type, options.values()))
         if "id" in options or not self.PLAIN.issuperset(kinds):
             return self._make(options)
