@@ -2,7 +2,7 @@
 
 Each candidate is measured in a process of its own, so that memory is its own, and the processes take turns. The delays
 are random, an hour or two, and the cancels come in the order of submission. Peers whose cost grows with their number,
-or that need a thread for each, get fewer jobs, which favours them.
+or that need a thread for each, get fewer jobs, which favours them; APScheduler is compared with as many of ours.
 """
 
 from __future__ import annotations
@@ -162,6 +162,7 @@ class Timers:
 
 CANDIDATES: dict[str, type[Any]] = {
     "ours": Ours,
+    "as few": Ours,
     "asyncio": Asyncio,
     "alike": Alike,
     "asyncio alike": AsyncioAlike,
@@ -173,7 +174,7 @@ CANDIDATES: dict[str, type[Any]] = {
 }
 
 # Of those that do not get a million.
-FEWER = {"APScheduler": 20_000, "Timer": 10_000}
+FEWER = {"as few": 20_000, "APScheduler": 20_000, "Timer": 10_000}
 
 
 def child(send: Any, name: str, jobs: int) -> None:
@@ -228,7 +229,7 @@ def answer(settings: Settings) -> list[Row]:
         against("asyncio", "ours", "asyncio", f"{million}, an options() each"),
         against("asyncio alike", "alike", "asyncio alike", f"{million}, all with one delay"),
         against("sched", "ours", "sched", million),
-        against("APScheduler", "ours", "APScheduler", f"{million}, theirs {jobs['APScheduler']:,}"),
+        against("APScheduler", "as few", "APScheduler", f"{jobs['APScheduler']:,} pending"),
         against("Timer", "ours", "Timer", f"{million}, theirs {jobs['Timer']:,}"),
         alone("ours", f"a delayed job, {million}, empty context"),
         alone("context", f"a delayed job, {million}, with a context variable"),
