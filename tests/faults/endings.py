@@ -31,7 +31,8 @@ ALL_DUE = Counter(r=READY, l=LIMITED, p=DEPENDENT, c=COROUTINE, R=1)
 
 
 # What Python itself prints of a Ctrl-C that strikes inside a finalizer, and then drops.
-STRUCK_FINALIZER = re.compile(r"Exception ignored in: .*\n(Traceback .*\n(  .*\n)*?)?\s*KeyboardInterrupt:? *\n*")
+# At the entry of a function it underlines nothing, which is an empty line.
+STRUCK_FINALIZER = re.compile(r"Exception ignored in: .*\n(Traceback .*\n((  .*)?\n)*?)?\s*KeyboardInterrupt:? *\n*")
 
 
 def write(letter: str) -> None:
