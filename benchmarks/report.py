@@ -33,6 +33,7 @@ NOTHING = "*Not measured yet: `make bench-all` does.*\n"
 # What the columns of figures are called.
 HEADS = {
     "p99_ms_ratio": "p99 of the wait, ours by theirs",
+    "started_ms_ratio": "p99 of the start, from the beginning",
     "p99_us": "p99, µs",
     "p99_us_theirs": "theirs",
     "switches": "switches a job",
@@ -215,7 +216,7 @@ class Report:
 
     def gil(self) -> str:
         """Tasks that release the GIL."""
-        return self.compared("gil_releasing", more=("p99_ms_ratio",))
+        return self.compared("gil_releasing", more=("p99_ms_ratio", "started_ms_ratio"))
 
     def convoy(self) -> str:
         """After a seeded hold."""
