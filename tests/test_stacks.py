@@ -6,15 +6,16 @@ import os
 import resource
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.gates import PATIENCE
+from tests.gates import PATIENCE, Gate
 from tests.support import run_script, size
-from threadsched import Scheduler, _stacks
+from threadsched import Scheduler, _inspect, _stacks
 
 
 def walk(wanted: set[int]) -> dict[int, list[_stacks.Place]]:
@@ -318,6 +319,33 @@ def test_a_snapshot_reads_all_stacks_at_once(monkeypatch: pytest.MonkeyPatch):
     assert s.wait_idle(PATIENCE)
     assert s.snapshot()
     assert [len(wanted) for wanted in asked] == [3, 3]  # and never for nothing
+
+
+@pytest.mark.parametrize("home", [False, True])
+def test_an_overrun_is_read_on_a_teller(home: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture):
+    """Not on the watcher, which may run no finalizer; and what its thread does afterwards is not taken for the task."""
+    readers: list[str] = []
+    gate = Gate()
+
+    def read(worker: Any) -> list[_stacks.Place]:
+        readers.append(threading.current_thread().name)
+        if home:
+            gate.open()
+            while worker.overrun:  # until the thread is out of the task
+                time.sleep(0)
+        return [("task.py", 1, "task")]
+
+    monkeypatch.setattr(_inspect, "frames_of", read)
+    with Scheduler(1, name="pool") as s:
+        job = s.options(timeout=0.01).submit(gate)
+        with pytest.raises(TimeoutError):
+            job.result(PATIENCE)
+        gate.open()
+        assert s._runtime.wait_told(PATIENCE)
+    assert readers == ["pool (telling)"]
+    told = [record.getMessage() for record in caplog.records if "stands at" in record.getMessage()]
+    assert len(told) == 1
+    assert ("(no stack)" in told[0], "task.py" in told[0]) == (home, not home)
 
 
 # The collector is made to start at the k-th object that is made after the reading began. The finalizer of what it finds

@@ -293,18 +293,23 @@ class Watching(Pool):
         The attempt is in a box, so that a teller has the last reference to it and to its job.
         """
         attempt = box[0]
-        # Now: the task may react to what comes next.
-        frames = _coroutines.frames_of(attempt.stopper) or _inspect.frames_of(attempt.worker)
+        # Now: the coroutine may react to what comes next.
+        frames = _coroutines.frames_of(attempt.stopper)
         if attempt.stopper is not None:
             attempt.stopper()
         what = f"job {attempt.limit.told} has run for its timeout of {attempt.limit.timeout:g} s: {attempt.fate}"
-        del attempt
         logged = make_token()
-        self._tell(log_key, self._log_overrun, what, frames, logged)
+        self._tell(log_key, self._log_overrun, what, frames, attempt, logged)
+        del attempt
         self._tell(key, self._settle_overrun, box, logged)
 
-    def _log_overrun(self, what: str, frames: Any, logged: Any) -> None:
+    def _log_overrun(self, what: str, frames: Any, attempt: Attempt, logged: Any) -> None:
         try:
+            if not frames:
+                # A function's stack is read here, and not on the watcher, for that may run finalizers.
+                frames = _inspect.frames_of(attempt.worker)
+                if attempt.home:
+                    frames = []  # of whatever that thread does by now
             stack = _inspect.format_frames(frames) or "(no stack)"
             _log.report(logging.WARNING, "%s; it stands at\n%s", what, stack)
         finally:
