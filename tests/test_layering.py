@@ -364,3 +364,19 @@ def test_rule_notices_what_it_is_for(check, module, source, broken):
     """Each rule reports what breaks it, and nothing else."""
     modules = {"_demo.one": "", **dict.fromkeys(["_core", "_heap"], ""), module: source}
     assert bool(check(modules)) is broken
+
+
+def test_no_part_of_a_scheduler_iterates_over_the_items_of_a_dictionary():
+    """CPython 3.11 crashes where it has no memory for the iterator of ``dict.items()``; audits and commands may."""
+    found = []
+    for path in sorted((ROOT / PACKAGE).glob("*.py")):
+        if path.name.startswith(("_demo", "_stress", "__main__", "_audit")):
+            continue
+        for function in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(function, ast.FunctionDef) and "audit" not in function.name:
+                found += [
+                    f"{path.name}:{node.lineno}"
+                    for node in ast.walk(function)
+                    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "items"
+                ]
+    assert found == []

@@ -111,7 +111,10 @@ class Armings:
 
     def repair(self) -> None:
         """Rebuild the queue from the map. O(n log n)."""
-        self._queue.rebuild(lambda: [(thing.armed_at, ticket) for ticket, thing in list(self.things.items())])
+        things = self.things
+        self._queue.rebuild(
+            lambda: [(thing.armed_at, ticket) for ticket in list(things) if (thing := things.get(ticket)) is not None]
+        )
 
     def clear(self) -> None:
         """Disarm everything."""

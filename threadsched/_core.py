@@ -754,14 +754,14 @@ class Core:
         ready.rebuild(self._ready_entries)
 
     def _delayed_entries(self) -> list[Entry]:
-        items = self.pending.items()
+        values = self.pending.values()
         # No call between these two lines: whatever is cancelled from here on leaves a dead entry, and is counted.
         self.dead_delayed = 0
-        jobs = [*items]
-        return [(job._run_at, seq) for seq, job in jobs if job._place is DELAYED]
+        jobs = [*values]
+        return [(job._run_at, job._seq) for job in jobs if job._place is DELAYED]
 
     def _ready_entries(self) -> list[Entry]:
-        return [(job._key, seq) for seq, job in list(self.pending.items()) if job._place is READY]
+        return [(job._key, job._seq) for job in list(self.pending.values()) if job._place is READY]
 
     def arm(self, thing: Armable, at: float) -> bool:
         """Have a thing put into the outbox at an instant; True if it is the first one due now. O(log n)."""

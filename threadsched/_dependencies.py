@@ -125,12 +125,20 @@ class Parents(Rule):
         Called at the door and whenever the job is released, and by a repair: what an interrupt kept a parent from
         telling is found here.
         """
-        for seq, parent in list(self.own.items()):
+        # Here as elsewhere no items(): where memory has run out, to begin on a dictionary's ends the process on 3.11.
+        for seq in list(self.own):
+            parent = self.own.get(seq)
+            if parent is None:
+                continue  # struck off by who broke in
             if not parent.done() and not self.doomed:
                 dependents_of(parent, self.core).waiting[job._seq] = job
             if parent.done():  # looked at again: what broke in before we were on its list has told the list
                 self.strike_own(job, seq, end_of(parent))
-        for key, (_, teller) in list(self.foreign.items()):
+        for key in list(self.foreign):
+            known = self.foreign.get(key)
+            if known is None:
+                continue
+            teller = known[1]
             if not teller.ended and not self.doomed:
                 teller.waiting[job._seq] = job
             if teller.ended:
@@ -376,7 +384,7 @@ def given_up(core: Core, mode: str, due_until: float) -> list[Job[Any]]:
     is ready or running here. Dependents come first so that none is let go by the end of a parent that the same
     shutdown cancels.
     """
-    waiting = sorted(core.waiting.items())
+    waiting = sorted(zip(core.waiting, core.waiting.values(), strict=True))
     if mode == "due":
         stays: dict[int, bool] = {}
         for seq, job in waiting:  # parents first: theirs are the smaller numbers

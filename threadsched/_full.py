@@ -156,7 +156,7 @@ def lowest(core: Core) -> Job[Any] | None:
             last = entry
             break
     if len(ready) < len(pending):
-        others = [(job._key, seq) for seq, job in list(pending.items()) if job._place is not READY]
+        others = [(job._key, job._seq) for job in list(pending.values()) if job._place is not READY]
         last = max(others if last is None else [*others, last], default=None)
     return None if last is None else pending.get(last[1])
 

@@ -96,8 +96,8 @@ def checked_limits(limits: object) -> dict[str, Limit]:
     if not isinstance(limits, Mapping):
         raise TypeError(f"limits must be a mapping of names to Limits, not {_numbers.describe(limits)}")
     checked = {}
-    for name, limit in limits.items():
-        text = _numbers.text("a limit's name", name)
+    for name in limits:
+        text, limit = _numbers.text("a limit's name", name), limits[name]
         if not isinstance(limit, Limit):
             raise TypeError(f"limit {text!r} must be a Limit, not {_numbers.describe(limit)}")
         checked[text] = Limit(*limit._values())  # of a subclass we keep what it allows, not what it overrides

@@ -143,7 +143,7 @@ class Group:
 
     def entries(self) -> list[Entry]:
         """Return what the queue should hold."""
-        return [(job._key, seq) for seq, job in list(self.held.items())]
+        return [(job._key, job._seq) for job in list(self.held.values())]
 
     def first(self) -> Entry | None:
         """Return the entry of the held job that the policy puts first, or None; throws dead ones away."""
@@ -164,7 +164,7 @@ class Limits:
 
     def __init__(self, core: Core, limits: Mapping[str, Limit]) -> None:
         self.core = core
-        self.gates = {name: Gate(name, limit, number) for number, (name, limit) in enumerate(limits.items())}
+        self.gates = {name: Gate(name, limits[name], number) for number, name in enumerate(limits)}
         self.groups: dict[tuple[str, ...], Group] = {}  # names in order -> group; as many as sets of names were used
         self.kept: dict[int, Kept] = {}
         self.alarms: list[tuple[float, int, Gate]] = []  # Heap of (instant, number, gate); stale unless the gate's own
@@ -505,13 +505,13 @@ class Limits:
     def look(self, now: float) -> Mapping[str, LimitInfo]:
         """Describe every limit. O(limits × sets of names in use)."""
         waiting = dict.fromkeys(self.gates, 0)
-        for names, group in list(self.groups.items()):
-            for name in names:
-                waiting[name] += len(group.held)
+        for group in list(self.groups.values()):
+            for gate in group.gates:
+                waiting[gate.name] += len(group.held)
         return MappingProxyType(
             {
-                name: LimitInfo(gate.limit, len(gate.inside), waiting[name], gate.next_room_at(now))
-                for name, gate in self.gates.items()
+                gate.name: LimitInfo(gate.limit, len(gate.inside), waiting[gate.name], gate.next_room_at(now))
+                for gate in self.gates.values()
             }
         )
 
@@ -560,7 +560,7 @@ class Limits:
             require(full or gate.sent or gate.alarm is not None, f"nothing will let go who waits for {name}")
 
     def _running(self, gate: Gate) -> Iterator[int]:
-        for seq, job in list(self.core.running.items()):
+        for job in list(self.core.running.values()):
             group = self.group_of(job)
             if group is not None and gate in group.gates:
-                yield seq
+                yield job._seq

@@ -60,9 +60,9 @@ def read(idents: Iterable[int]) -> dict[int, list[Place]]:
 
 
 def _walk(wanted: set[int]) -> dict[int, list[Place]]:
-    frames: list[tuple[int, FrameType | None]] = [
-        (ident, frame) for ident, frame in sys._current_frames().items() if ident in wanted
-    ]
+    found = sys._current_frames()
+    frames: list[tuple[int, FrameType | None]] = [(ident, found[ident]) for ident in wanted if ident in found]
+    found.clear()
     stacks: dict[int, list[Place]] = {}
     while frames:  # taken out one by one: if our own frame is among them, to hold it would be a cycle
         ident, frame = frames.pop()
@@ -132,7 +132,7 @@ def _parse(text: str, wanted: set[int]) -> dict[int, list[Place]]:
             file, number, function = frame.groups()
             name = "???" if file is None else _unescape(file)
             places.append((name, 0 if number == "???" else int(number), _unescape(function)))
-    return {ident: found[::-1] for ident, found in stacks.items() if found}
+    return {ident: stacks[ident][::-1] for ident in stacks if stacks[ident]}
 
 
 def _unescape(text: str) -> str:

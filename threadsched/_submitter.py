@@ -142,7 +142,7 @@ class Submitters:
         kinds = tuple(map(type, options.values()))
         if "id" in options or not self.PLAIN.issuperset(kinds):
             return self._make(options)
-        key = (kinds, *options.items())
+        key = (kinds, *options, *options.values())
         submitter = self._made.get(key)
         if submitter is None:
             submitter = self._make(options)

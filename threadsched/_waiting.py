@@ -211,7 +211,7 @@ class Waiting(Shared):
                 sleeping.add(bell.worker.number)
             else:
                 waiting.setdefault(bell.worker, set()).add(bell.waiter._seq)
-        sleeping.update(worker.number for worker, jobs in waiting.items() if len(jobs) > len(worker.adopted))
+        sleeping.update(worker.number for worker in waiting if len(waiting[worker]) > len(worker.adopted))
         return len(sleeping)
 
     def next_due(self) -> float | None:
@@ -240,8 +240,9 @@ class Waiting(Shared):
             for bell in list(self.helpers.values()):
                 if bell.due is not None and bell.due <= now:
                     bell.release()
-            for token, (until, _) in list(self.sleepers.items()):
-                if until <= now and self.sleepers.pop(token, None) is not None:
+            for token in list(self.sleepers):
+                sleeper = self.sleepers.get(token)
+                if sleeper is not None and sleeper[0] <= now and self.sleepers.pop(token, None) is not None:
                     token.release()
 
     def look_at_wall(self) -> None:

@@ -228,7 +228,7 @@ class Watching(Pool):
             if self.written_off.pop(worker.number, None) is not worker:
                 return False
             missing = [number for number in self.posts if number not in self.launched]
-            stuck = [number for number, one in self.workers.items() if one.stuck]
+            stuck = [one.number for one in self.workers.values() if one.stuck]
             if (self.core.closed and not self.core.pending) or not (missing or stuck):
                 return False
             if not missing:
