@@ -1,7 +1,9 @@
 """Tokens, wakers, stepping aside, and the condition of a job."""
 
 import contextvars
+import sys
 import threading
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -188,3 +190,37 @@ def test_job_condition_is_a_lock_with_waiters():
     assert not _locks.holds(condition)
     assert in_thread(lambda: condition.acquire(blocking=False)) is True
     assert _locks.JobCondition().waiters == []  # each has its own
+
+
+# ---------------------------------------------------------------- sleeps that end on time
+
+
+def slack() -> str:
+    return Path(f"/proc/{threading.get_native_id()}/timerslack_ns").read_text().strip()
+
+
+@pytest.mark.skipif(not Path("/proc/self/timerslack_ns").exists(), reason="this system has no such setting")
+def test_sleeps_are_sharpened_for_the_calling_thread_alone():
+    """Its slack is a nanosecond from then on, and that of the others what it was."""
+    before = slack()
+
+    def sharpened() -> str:
+        _locks.sharpen_sleeps()
+        return slack()
+
+    assert in_thread(sharpened) == "1"
+    assert slack() == before
+
+
+@pytest.mark.parametrize("error", [OSError(24, "no descriptor"), MemoryError()])
+def test_sleeps_that_cannot_be_sharpened_stay_as_they_are(error: Exception, monkeypatch: pytest.MonkeyPatch):
+    """Whatever keeps the setting from being written, nobody hears of it."""
+    tried: list[object] = []
+
+    def refuse(path: object, *_: object) -> int:
+        tried.append(path)
+        raise error
+
+    monkeypatch.setattr(_locks.os, "open", refuse)
+    _locks.sharpen_sleeps()
+    assert len(tried) == sys.platform.startswith("linux")
