@@ -224,3 +224,15 @@ def test_sleeps_that_cannot_be_sharpened_stay_as_they_are(error: Exception, monk
     monkeypatch.setattr(_locks.os, "open", refuse)
     _locks.sharpen_sleeps()
     assert len(tried) == sys.platform.startswith("linux")
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="nothing is set elsewhere")
+def test_what_is_thrown_into_a_thread_that_sharpens_its_sleeps_comes_out(monkeypatch: pytest.MonkeyPatch):
+    """An exception of the user's that strikes there is not taken for a refusal of the system's."""
+
+    def struck(*_: object) -> int:
+        raise LookupError
+
+    monkeypatch.setattr(_locks.os, "open", struck)
+    with pytest.raises(LookupError):
+        _locks.sharpen_sleeps()

@@ -100,8 +100,8 @@ def sharpen_sleeps() -> None:
             os.write(place, b"1")
         finally:
             os.close(place)
-    except Exception:  # no /proc, a sandbox that forbids it, no descriptor left: later by that much, then
-        pass
+    except (OSError, MemoryError):  # no /proc, a sandbox that forbids it, no descriptor left: later by that much, then
+        pass  # and nothing else, for what was thrown into this thread has to come out again
 
 
 def make_waker(tokens: list[Any]) -> Callable[[], object]:
