@@ -30,7 +30,7 @@ from threadsched import JobStatus, Scheduler, Stats, _stress, _stress_watch
 from threadsched.__main__ import main
 from threadsched._stress_checks import Start, find_overtaking
 from threadsched._stress_load import Tasks
-from threadsched._stress_plan import ORDERS, POLICIES, Kind, Settings, draw_kind, promised
+from threadsched._stress_plan import ORDERS, POLICIES, SHORT_LIMIT, Kind, Settings, draw_kind, promised
 from threadsched._stress_report import Account, Histogram, Live, seconds, size, table
 from threadsched._stress_watch import ALLOWANCE, SLOPE_BOUND, WARM_UP, Auditor, LogTrap, Memory, impossible, slope
 from threadsched._terminal import Terminal
@@ -504,3 +504,20 @@ def test_interrupted_run_stops_cleanly() -> None:
     assert process.returncode == 130, err
     assert err.splitlines()[-1] == "python -m threadsched stress: interrupted"
     assert "Traceback" not in err
+
+
+def test_a_task_that_begins_after_its_limit_has_passed_is_counted(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thread that the system kept from its task until the job had failed: the round waits for it, and no longer."""
+    run_task = Tasks.run
+
+    def late(tasks: Tasks, number: int, kind: Kind) -> int:
+        if kind is Kind.TIMEOUT:
+            threading.Event().wait(60 * SHORT_LIMIT)
+        return run_task(tasks, number, kind)
+
+    monkeypatch.setattr(Tasks, "run", late)
+    kinds = ("--timeout", "0.9", "--cancel", "0", "--fail", "0", "--delay", "0")
+    status, out = run(capsys, "--jobs", "30", "--submitters", "2", "--workers", "4", *kinds)
+    assert status == 0, out

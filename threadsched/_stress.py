@@ -134,6 +134,7 @@ class Run:
         while not self.scheduler.wait_idle(_REFRESH):
             self._look()
         self._look()
+        self.tasks.await_overruns(batches, self.settings.patience)
         check = RoundCheck(
             batches,
             self.tasks.take(),

@@ -12,7 +12,7 @@ import threading
 import time
 from array import array
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from threadsched import Job, Retry, SchedulerClosedError, current_job
@@ -78,6 +78,7 @@ class Tasks:
 
     def __init__(self) -> None:
         self.logs: list[StartLog] = []
+        self.overrunning = threading.Semaphore(0)  # one for each start of a task that will meet its limit
         self._here = _Here(self.logs)
         self.logs.clear()  # of the thread that makes this, which runs no tasks
 
@@ -103,7 +104,16 @@ class Tasks:
         if kind is Kind.RETRY and _this_job().attempts <= failures(number):
             raise DeliberateError(number)
         if kind is Kind.TIMEOUT and meets_limit(number):
+            self.overrunning.release()
             _this_job().sleep(_STAY)  # woken when the limit is reached
+
+    def await_overruns(self, batches: Iterable[Batch], patience: float) -> None:
+        """Wait for the start of every task that met its limit: a job may do that before its thread gets to the task."""
+        for batch in batches:
+            for offset, job in enumerate(batch.jobs):
+                limited = Kind(batch.kinds[offset]) is Kind.TIMEOUT and meets_limit(batch.first + offset)
+                if limited and job.attempts and not self.overrunning.acquire(timeout=patience):
+                    return  # which the check will tell
 
     def take(self) -> list[tuple[array[int], array[float], array[float]]]:
         """Return all starts since the last call and forget them. No task may be running but abandoned ones."""
