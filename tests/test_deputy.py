@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.hand import Hand, woken
-from threadsched import Scheduler, _locks, _waiting
+from threadsched import Scheduler, _waiting
 from threadsched._worker import IDLE, WATCH, Worker
 
 
@@ -168,21 +168,6 @@ def test_deputy_whose_time_is_up_stands_on_no_list(hand: Hand, place: str, monke
     assert deputy.token not in hand.runtime.idle + hand.runtime.watch
     assert not woken(deputy.token)
     assert (leader.token in hand.runtime.watch) == (place == "idle")
-
-
-def test_who_watches_sets_its_thread_to_sleep_on_time_once(hand: Hand, monkeypatch: pytest.MonkeyPatch):
-    """At its first sleep by the clock, and never where nothing is delayed: a pool without timers touches nothing."""
-    sharpened: list[int] = []
-    monkeypatch.setattr(_locks, "sharpen_sleeps", lambda: sharpened.append(1))
-    monkeypatch.setattr(_waiting, "sleep_on", lambda token, timeout: token.acquire(False))
-    assert rest(hand).order is IDLE
-    assert sharpened == []
-    delayed(hand, 5)
-    leader = rest(hand)
-    for _ in range(2):
-        hand.runtime.watch[:] = [leader.token]
-        hand.runtime.sleep_as_watch(leader)
-    assert sharpened == [1]
 
 
 def test_fork_forgets_the_deputy(hand: Hand):

@@ -1,9 +1,7 @@
 """Tokens, wakers, stepping aside, and the condition of a job."""
 
 import contextvars
-import sys
 import threading
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -190,49 +188,3 @@ def test_job_condition_is_a_lock_with_waiters():
     assert not _locks.holds(condition)
     assert in_thread(lambda: condition.acquire(blocking=False)) is True
     assert _locks.JobCondition().waiters == []  # each has its own
-
-
-# ---------------------------------------------------------------- sleeps that end on time
-
-
-def slack() -> str:
-    return Path(f"/proc/{threading.get_native_id()}/timerslack_ns").read_text().strip()
-
-
-@pytest.mark.skipif(not Path("/proc/self/timerslack_ns").exists(), reason="this system has no such setting")
-def test_sleeps_are_sharpened_for_the_calling_thread_alone():
-    """Its slack is a nanosecond from then on, and that of the others what it was."""
-    before = slack()
-
-    def sharpened() -> str:
-        _locks.sharpen_sleeps()
-        return slack()
-
-    assert in_thread(sharpened) == "1"
-    assert slack() == before
-
-
-@pytest.mark.parametrize("error", [OSError(24, "no descriptor"), MemoryError()])
-def test_sleeps_that_cannot_be_sharpened_stay_as_they_are(error: Exception, monkeypatch: pytest.MonkeyPatch):
-    """Whatever keeps the setting from being written, nobody hears of it."""
-    tried: list[object] = []
-
-    def refuse(path: object, *_: object) -> int:
-        tried.append(path)
-        raise error
-
-    monkeypatch.setattr(_locks.os, "open", refuse)
-    _locks.sharpen_sleeps()
-    assert len(tried) == sys.platform.startswith("linux")
-
-
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="nothing is set elsewhere")
-def test_what_is_thrown_into_a_thread_that_sharpens_its_sleeps_comes_out(monkeypatch: pytest.MonkeyPatch):
-    """An exception of the user's that strikes there is not taken for a refusal of the system's."""
-
-    def struck(*_: object) -> int:
-        raise LookupError
-
-    monkeypatch.setattr(_locks.os, "open", struck)
-    with pytest.raises(LookupError):
-        _locks.sharpen_sleeps()

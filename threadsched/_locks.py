@@ -34,7 +34,6 @@ from __future__ import annotations
 
 import contextvars
 import operator
-import os
 import sys
 import threading
 import time
@@ -85,23 +84,6 @@ def sleep_on(token: Any, timeout: float | None) -> bool:
     else:
         woken = token.acquire(True, min(max(timeout, 0.0), threading.TIMEOUT_MAX))
     return woken
-
-
-def sharpen_sleeps() -> None:
-    """Have the calling thread's timed sleeps end on time, where the system lets us.
-
-    Linux lets a thread's sleeps last up to 50 µs longer by default, so as to wake several threads at once.
-    """
-    if not sys.platform.startswith("linux"):
-        return
-    try:
-        place = os.open(f"/proc/{threading.get_native_id()}/timerslack_ns", os.O_WRONLY)
-        try:
-            os.write(place, b"1")
-        finally:
-            os.close(place)
-    except (OSError, MemoryError):  # no /proc, a sandbox that forbids it, no descriptor left: later by that much, then
-        pass  # and nothing else, for what was thrown into this thread has to come out again
 
 
 def make_waker(tokens: list[Any]) -> Callable[[], object]:

@@ -135,9 +135,6 @@ class Waiting(Shared):
         """Sleep as the leader, or its deputy, until what we watch is due or somebody wakes us."""
         # The clock is read again, after the registration: a virtual one may have been moved since the turn began,
         # when nobody was there to be woken.
-        if not worker.sharp:
-            worker.sharp = True
-            _locks.sharpen_sleeps()
         now = self.read_clock()
         timeout = worker.due - now
         if 0 < timeout < STILL and now == self.last_reading:

@@ -110,7 +110,6 @@ class Worker:
         "parked",
         "runtime",
         "settled",
-        "sharp",
         "tasks",
         "thread",
         "token",
@@ -137,7 +136,6 @@ class Worker:
         self.detached = False
         self.order = IDLE  # what the last turn said
         self.due = 0.0  # with WATCH: until when to sleep
-        self.sharp = False  # its thread's sleeps end on time
         self.ident = 0
         self.loop: Any = None  # the event loop of this thread, made for the first coroutine
         self.thread: threading.Thread | None = None
