@@ -39,6 +39,18 @@ def rest(hand: Hand) -> Worker:
     return worker
 
 
+def leader_and_former(hand: Hand) -> tuple[Worker, Worker]:
+    """Return who watches for a job due at 5, and one that was the deputy and sleeps without a time now."""
+    jobs = delayed(hand, 5, 6)
+    leader, former = rest(hand), rest(hand)
+    jobs[1].cancel()
+    hand.runtime.core.delayed.keep(hand.runtime.core.pending)
+    hand.runtime.idle.remove(former.token)
+    assert hand.runtime.turn(former, None, None, "", 0.0) is None
+    assert former.order is IDLE
+    return leader, former
+
+
 def test_who_rests_beside_the_leader_watches_for_the_second(hand: Hand):
     """The first watches for the head, the next for the one after it, and all others sleep until they are woken."""
     delayed(hand, 7, 5, 9, 6)
@@ -127,13 +139,7 @@ def test_deputy_is_woken_like_any_idle_worker(hand: Hand):
 
 def test_former_deputy_that_sleeps_without_a_time_does_not_take_over(hand: Hand):
     """It was the deputy, was woken, and found nothing after the head any more: on the watch it would sleep for ever."""
-    jobs = delayed(hand, 5, 6)
-    leader, former = rest(hand), rest(hand)
-    jobs[1].cancel()
-    hand.runtime.core.delayed.keep(hand.runtime.core.pending)
-    hand.runtime.idle.remove(former.token)
-    assert hand.runtime.turn(former, None, None, "", 0.0) is None
-    assert former.order is IDLE
+    leader, former = leader_and_former(hand)
     delayed(hand, 8)
     hand.clock.reading = 5.0
     hand.runtime.watch.remove(leader.token)
@@ -143,12 +149,7 @@ def test_former_deputy_that_sleeps_without_a_time_does_not_take_over(hand: Hand)
 
 def test_former_deputy_that_sleeps_without_a_time_is_in_nobodys_way(hand: Hand):
     """Though it is still asleep, the next that rests is the deputy."""
-    jobs = delayed(hand, 5, 6)
-    _, former = rest(hand), rest(hand)
-    jobs[1].cancel()
-    hand.runtime.core.delayed.keep(hand.runtime.core.pending)
-    hand.runtime.idle.remove(former.token)
-    hand.runtime.turn(former, None, None, "", 0.0)
+    leader_and_former(hand)
     delayed(hand, 8)
     assert (successor := rest(hand)).order is WATCH
     assert successor.due == 8

@@ -101,6 +101,14 @@ def struck_everywhere(prepare: Any) -> int:
             return at - 1
 
 
+def behind_a_gate(scheduler: Scheduler) -> tuple[Gate, Job[int]]:
+    """Keep the one worker at a gate, and return that and a job which waits for the worker."""
+    gate = Gate()
+    scheduler.submit(gate)
+    gate.await_start()
+    return gate, scheduler.submit(int)
+
+
 @pytest.mark.parametrize("outcome", ["result", "error"])
 def test_whoever_waits_is_told_though_the_teller_was_struck(outcome: str) -> None:
     """An exception strikes in ``set_result`` once the job has ended: waiters and callbacks hear of it all the same.
@@ -110,10 +118,7 @@ def test_whoever_waits_is_told_though_the_teller_was_struck(outcome: str) -> Non
     with Scheduler(1) as scheduler:
 
         def prepare() -> Any:
-            gate = Gate()
-            scheduler.submit(gate)
-            gate.await_start()
-            job = scheduler.submit(int)
+            gate, job = behind_a_gate(scheduler)
             told: list[Any] = []
             job.add_done_callback(told.append)
             assert job._condition is not None  # as wait() makes it
@@ -147,10 +152,7 @@ def test_a_failure_told_to_a_callback_is_not_unseen_though_the_call_was_struck(c
     with Scheduler(1) as scheduler:
 
         def prepare() -> Any:
-            gate = Gate()
-            scheduler.submit(gate)
-            gate.await_start()
-            job = scheduler.submit(int)
+            gate, job = behind_a_gate(scheduler)
             job.add_done_callback(lambda job: None)
             assert job.claim()
 
