@@ -384,7 +384,7 @@ def given_up(core: Core, mode: str, due_until: float) -> list[Job[Any]]:
     is ready or running here. Dependents come first so that none is let go by the end of a parent that the same
     shutdown cancels.
     """
-    waiting = sorted(zip(core.waiting, core.waiting.values(), strict=True))
+    waiting = sorted([(job._seq, job) for job in list(core.waiting.values())])
     if mode == "due":
         stays: dict[int, bool] = {}
         for seq, job in waiting:  # parents first: theirs are the smaller numbers
