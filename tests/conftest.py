@@ -16,6 +16,7 @@ import pytest
 from tests import support
 from tests.faults import table
 from tests.gates import Records
+from threadsched import _stacks
 from threadsched.testing import FakeClock
 
 # How long the threads of a finished test may take to end; only a failure reaches it.
@@ -148,10 +149,10 @@ def new_threads(before: set[threading.Thread]) -> list[threading.Thread]:
 
 
 def describe_threads(threads: list[threading.Thread]) -> str:
-    frames = sys._current_frames()
+    stacks = _stacks.read(thread.ident or 0 for thread in threads)
     parts = [f"the test left {len(threads)} thread(s) alive for {LEAK_TIMEOUT:g} s after its end:"]
     for thread in threads:
         parts.append(f"\n{thread!r}")
-        frame = frames.get(thread.ident or 0)
-        parts.append("".join(traceback.format_stack(frame)).rstrip() if frame else "  (no stack)")
+        places = [(*place, None) for place in stacks.get(thread.ident or 0, [])]
+        parts.append("".join(traceback.StackSummary.from_list(places).format()).rstrip() or "  (no stack)")
     return "\n".join(parts)

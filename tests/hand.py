@@ -8,6 +8,16 @@ from threadsched._worker import Worker
 from threadsched.testing import FakeClock
 
 
+class HandClock:
+    """A clock that a test moves, and that is none of the virtual ones: by those nobody sleeps."""
+
+    def __init__(self) -> None:
+        self.reading = 0.0
+
+    def now(self) -> float:
+        return self.reading
+
+
 class Hand:
     """A scheduler whose one worker is the test itself."""
 

@@ -5,19 +5,9 @@ from typing import Any
 
 import pytest
 
-from tests.hand import Hand, woken
+from tests.hand import Hand, HandClock, woken
 from threadsched import Scheduler, _waiting
 from threadsched._worker import IDLE, WATCH, Worker
-
-
-class HandClock:
-    """A clock that a test moves, and that is none of the virtual ones: by those nobody sleeps."""
-
-    def __init__(self) -> None:
-        self.reading = 0.0
-
-    def now(self) -> float:
-        return self.reading
 
 
 @pytest.fixture

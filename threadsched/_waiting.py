@@ -137,6 +137,12 @@ class Waiting(Shared):
         # when nobody was there to be woken.
         now = self.read_clock()
         timeout = worker.due - now
+        # Asked for so much earlier, the system wakes us on time. Should it be early indeed, we sleep again, for a rest
+        # that is no longer than the slack.
+        if worker.slack is None:
+            worker.slack = _locks.timer_slack()
+        if timeout > worker.slack:
+            timeout -= worker.slack
         if 0 < timeout < STILL and now == self.last_reading:
             timeout = STILL
         if sleep_on(worker.token, None if self.virtual and timeout > 0 else timeout):

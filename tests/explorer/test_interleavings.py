@@ -12,6 +12,7 @@ from tests.explorer.install import Laboratory, laboratory
 from tests.explorer.search import ANY, Found, depth_first, priorities, read, replay, walk
 from tests.explorer.strategies import Walk
 from tests.support import SEED, exhaustive, sample
+from threadsched import _locks
 
 pytestmark = pytest.mark.proof
 
@@ -101,6 +102,27 @@ def test_lines_at_random(place: Laboratory, case: Case) -> None:
     """Where fields are read without the lock, a pair holds in some schedules that switch at source lines."""
     assert_holds(priorities(place, case.scenario(), SEED, limit=6))
     assert_holds(walk(place, case.scenario(), SEED, limit=3))
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize(
+    "operations",
+    [
+        ("submit_delayed", "between"),
+        ("submit_delayed", "cancel_delayed"),
+        ("submit_delayed", "submit"),
+        ("long", "every"),
+    ],
+    ids="+".join,
+)
+def test_a_leader_that_wakes_early_is_on_time(
+    place: Laboratory, monkeypatch: pytest.MonkeyPatch, operations: tuple[str, ...], workers: int
+) -> None:
+    """Where the system names a slack and makes no use of it, each leader wakes early, and yet no job is late."""
+    monkeypatch.setattr(_locks, "timer_slack", lambda: 0.125)
+    scenario = Case(operations, workers).scenario()
+    assert_holds(depth_first(place, scenario, bound=1 if exhaustive() else 0))
+    assert_holds(walk(place, scenario, SEED, limit=20))
 
 
 @pytest.mark.parametrize("line", REGRESSIONS)
