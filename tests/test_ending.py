@@ -58,30 +58,6 @@ def test_waiters_are_woken_when_the_outcome_is_there(way: str, failing: bool, wa
     job.cancelled() or job.exception(0)
 
 
-@pytest.mark.parametrize("callbacks", [False, True])
-def test_worker_wakes_waiters_when_the_outcome_is_there(callbacks: bool):
-    """The same of a real worker's own turn, with a callback due and without."""
-    with Scheduler(1) as scheduler:
-        begun, gate = threading.Event(), threading.Event()
-
-        def task() -> str:
-            begun.set()
-            gate.wait(PATIENCE)
-            return "value"
-
-        job = scheduler.submit(task)
-        assert begun.wait(PATIENCE)
-        token = Token(job)
-        with scheduler._runtime.lock:
-            job._attach().tokens.append(token)
-        if callbacks:
-            job.add_done_callback(lambda job: None)
-        gate.set()
-        assert job.result(PATIENCE) == "value"
-        assert scheduler.wait_idle(PATIENCE)
-    assert token.seen == [(True, "value")]
-
-
 @pytest.mark.parametrize(("run_at", "wakes"), [(2.0, True), (4.0, True), (6.0, False)])
 def test_retry_wakes_the_leader_if_it_is_due_first(run_at: float, wakes: bool):
     """A retry due before what the leader waits for wakes it: the worker that failed may go on with another job."""

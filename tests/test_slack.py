@@ -90,8 +90,9 @@ def test_clock_that_stands_still_just_before_the_slack_makes_no_spin(hand: Hand,
     assert sleeps.asked == [_waiting.STILL] * 2
 
 
-def test_virtual_clock_knows_no_slack(sleeps: Sleeps):
-    """Who sleeps by a fake clock sleeps until it is moved."""
+def test_virtual_clock_knows_no_slack(monkeypatch: pytest.MonkeyPatch, sleeps: Sleeps):
+    """Who sleeps by a fake clock sleeps until it is moved, and the system is not asked."""
+    monkeypatch.delattr(_locks, "timer_slack")
     hand = Hand()
     hand.scheduler.options(delay=5).submit(int)
     assert hand.turn() is None

@@ -193,7 +193,7 @@ class Pool(Awaiting):
             self.told_waiters,
         ):
             registry.clear()
-        self.mark = self.deputy = None
+        self.mark = self.coming = self.deputy = None
         self.manned = self.stepped
         self.clearing = False
         self.lost = self.replaced = 0

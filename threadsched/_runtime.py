@@ -45,6 +45,11 @@ class Runtime(Watching):
         """
         if type(fn) is not FunctionType:
             _outcome.check_task(fn)
+        core = self.core
+        ranking = core.door
+        ahead = None
+        if self.idle and self.mark is self.coming is None and ranking is not None and not (delay or options.special):
+            ahead = self._wake_ahead()
         job: Job[Any] = new_job(Job)
         job._runtime = self
         job._fn = partial(fn, **kwargs) if kwargs else fn
@@ -63,8 +68,6 @@ class Runtime(Watching):
         else:
             job._run_at = now
             job._place = READY
-        core = self.core
-        ranking = core.door
         if ranking is None or options.special:
             return self.enter(job, options.delayed(delay))
         key_of = ranking.key_of
@@ -90,7 +93,7 @@ class Runtime(Watching):
                             level.append(seq)
                         else:
                             ready.push((key, seq))
-                        if self.idle or self.watch:
+                        if (self.idle or self.watch) and (ahead is None or ahead is not self.coming):
                             self._wake_locked()
                     # Linearization point of a submission: all before can be undone, nothing comes after.
                     core.pending[seq] = job
@@ -222,7 +225,7 @@ class Runtime(Watching):
         self.mark = worker
         with self.lock:
             try:
-                worker.job = None
+                worker.job = self.coming = None
                 self.last_reading = now
                 core.entering = None  # heals what an interrupted submission may have left
                 plain = None
@@ -236,9 +239,10 @@ class Runtime(Watching):
                         if late or attached.condition is not None:
                             worker.order = CONDITION
                             return None
+                        # Who waits is woken already: to come takes them longer than all that is left of this hold.
+                        _locks.release_all(attached.tokens)
                         if core.finish(settled, result, name, now):
                             worker.attempt = None
-                            _locks.release_all(attached.tokens)
                             _spoil, attached.error = attached.error, None  # dropped when this frame ends, unlocked
                             if attached.callbacks:
                                 self._settled_locked()

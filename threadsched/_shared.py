@@ -17,7 +17,8 @@ the idle may be the *deputy*, who sleeps until the one after the head is. All ot
 idle pool with nothing delayed makes no wake-up at all.
 
 - A token stands on at most one list, and is released only by whoever took it off.
-- A new ready job wakes one sleeper, an idle one rather than the leader.
+- A new ready job wakes one sleeper, an idle one rather than the leader; a plain one before it is made, see
+  :meth:`Shared._wake_ahead`.
 - A new head of the delayed queue wakes the leader, or makes an idle worker the leader.
 - A worker that takes a job wakes the next sleeper if more is ready, and hands the watch on if it had it: to the
   deputy, who then sleeps on, if he wakes in time for the new head; else to whom it wakes for that.
@@ -68,6 +69,7 @@ class Shared:
         "cleared",
         "clearing",
         "clock",
+        "coming",
         "core",
         "deputy",
         "due_until",
@@ -157,6 +159,7 @@ class Shared:
         self.manned = stepped  # every worker was launched: submissions need not look
         self.idle: list[Any] = []  # Stack of tokens.
         self.watch: list[Any] = []  # No token or the leader's.
+        self.coming: object = None  # the sign of a worker woken ahead of its job, until any worker takes a turn
         self.deputy: Worker | None = None  # if its token is on idle and its order WATCH; else there is none
         self.helpers: dict[int, Any] = {}  # id -> Bell, of workers that sleep inside a task until a job ends
         self.stand_in: Any = None  # the Bell of the helper that watches the delayed heap because no worker does
@@ -212,6 +215,25 @@ class Shared:
                 pass
         if self.helpers:
             self._ring_helpers_locked()
+
+    def _wake_ahead(self) -> object:
+        """Wake an idle worker for a job that is only being made; return the sign of that, or None if nobody idles.
+
+        A worker takes tens of microseconds to come, and making the job but a few. While ``coming`` is the sign, no
+        worker has taken a turn since: so the one that was woken still will, and finds the job, and nobody else need be
+        woken for it.
+        """
+        sign = self.mark = object()
+        with self.lock:
+            try:
+                self._wake_idle()
+                self.coming = sign
+                return sign
+            except IndexError:  # somebody was faster
+                return None
+            finally:
+                if self.mark is sign:
+                    self.mark = None
 
     def _ring_helpers_locked(self) -> None:
         """Wake every helper that could run something now."""

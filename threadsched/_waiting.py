@@ -1,8 +1,9 @@
 """Waiting: for a job to end, for the scheduler to be idle or empty of workers, for time to pass inside a task.
 
-Whoever waits registers a token of its own under the lock, looks again, and sleeps; whoever makes the state true
-releases it. What a *caller* waits runs on real time; what a task sleeps, on the scheduler's clock. A virtual clock is
-served here too: it asks when something is due, has the workers look again, and waits until all of them sleep.
+Whoever waits registers a token of its own under the lock, looks again, and sleeps; whoever makes the state true, or is
+about to in the same hold of the lock, releases it. What a *caller* waits runs on real time; what a task sleeps, on the
+scheduler's clock. A virtual clock is served here too: it asks when something is due, has the workers look again, and
+waits until all of them sleep.
 """
 
 from __future__ import annotations
@@ -34,21 +35,27 @@ class Waiting(Shared):
 
     def wait_for_end(self, job: Job[Any], timeout: float | None) -> bool:
         """Sleep until the job has ended; False if ``timeout`` real seconds passed first."""
-        token = make_token()
-        if self.mark is not None:
-            step_aside(self)
-        self.mark = token
-        with self.lock:
-            try:
-                tokens = job._attach().tokens
-                tokens.append(token)
-                # Look after registering: a handler on this thread may have cancelled the job in between.
-                if job.done():
-                    return True
-            finally:
-                if self.mark is token:
-                    self.mark = None
-        return self._wait_on(token, tokens, timeout)
+        deadline = None if timeout is None else monotonic() + timeout
+        while True:
+            token = make_token()
+            if self.mark is not None:
+                step_aside(self)
+            self.mark = token
+            with self.lock:
+                try:
+                    tokens = job._attach().tokens
+                    tokens.append(token)
+                    # Look after registering: a handler on this thread may have cancelled the job in between.
+                    if job.done():
+                        return True
+                finally:
+                    if self.mark is token:
+                        self.mark = None
+            if not self._wait_on(token, tokens, None if deadline is None else deadline - monotonic()):
+                return False
+            if job.done():
+                return True
+            # We were woken by who is about to end the job, and holds the lock until it has, or could not.
 
     def _wait_on(self, token: Any, registry: list[Any], timeout: float | None) -> bool:
         """Sleep on a registered token and take it off its list again, whatever ends the sleep."""
@@ -137,12 +144,13 @@ class Waiting(Shared):
         # when nobody was there to be woken.
         now = self.read_clock()
         timeout = worker.due - now
-        # Asked for so much earlier, the system wakes us on time. Should it be early indeed, we sleep again, for a rest
-        # that is no longer than the slack.
-        if worker.slack is None:
-            worker.slack = _locks.timer_slack()
-        if timeout > worker.slack:
-            timeout -= worker.slack
+        if not self.virtual:
+            # Asked for so much earlier, the system wakes us on time. Should it be early indeed, we sleep again, for the
+            # rest, which is no longer than the slack.
+            if worker.slack is None:
+                worker.slack = _locks.timer_slack()
+            if timeout > worker.slack:
+                timeout -= worker.slack
         if 0 < timeout < STILL and now == self.last_reading:
             timeout = STILL
         if sleep_on(worker.token, None if self.virtual and timeout > 0 else timeout):

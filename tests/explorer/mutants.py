@@ -31,6 +31,13 @@ MUTANTS = (
         "submit+promote/1/fine",
     ),
     Mutant(
+        "a submission that woke a worker ahead wakes nobody, though that has found nothing meanwhile",
+        "_runtime:Runtime.submit",
+        "ahead is not self.coming",
+        "False",
+        "submit+submit/2/fine",
+    ),
+    Mutant(
         "a new head of the delayed queue wakes nobody",
         "_runtime:Runtime.submit",
         "self._new_head_locked()",
@@ -54,17 +61,24 @@ MUTANTS = (
     Mutant(
         "result() does not look after it has registered",
         "_waiting:Waiting.wait_for_end",
-        "if job.done():",
-        "if False:",
+        "if job.done():\n                        return True\n                finally",
+        "if False:\n                        return True\n                finally",
+        "settle+result/1/fine",
+    ),
+    Mutant(
+        "result() takes it for the end that somebody woke it",
+        "_waiting:Waiting.wait_for_end",
+        "if job.done():\n                return True\n",
+        "if True:\n                return True\n",
         "settle+result/1/fine",
     ),
     Mutant(
         "result() looks, lets go of the lock, and registers",
         "_waiting:Waiting.wait_for_end",
         "with self.lock:",
-        "with self.lock:\n            if job.done():\n                return True\n        if True:",
+        "with self.lock:\n                if job.done():\n                    return True\n            if True:",
         "settle+result/1/lines",
-        ("if job.done():\n                    return True", "pass"),
+        ("if job.done():\n                        return True", "pass"),
     ),
     Mutant(
         "wait_idle() does not look after it has registered",
