@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from tests.explorer.mutants import MUTANTS
 from tests.faults.table import ROWS
 from tests.figures import FIGURES
 from tests.support import ROOT
@@ -44,6 +45,18 @@ def test_each_promise_has_its_figures():
         names = re.findall(r"`(test_\w+)`", held)
         assert figures == "; ".join(FIGURES[name]() for name in names if name in FIGURES), promise
     assert set(FIGURES) <= {name for name, _ in NAMED}
+
+
+def test_what_is_said_of_the_mutants_is_true():
+    """The explorer's are counted; those of the core are what the design page says of a run that takes half an hour."""
+    found = re.search(r"`test_a_fault_of_the_scheduler_is_found` \(explorer/test_mutants\.py\): (\d+)", PAGE)
+    assert found is not None
+    assert int(found[1]) == len(MUTANTS)
+    design = (ROOT / "docs" / "design.md").read_text(encoding="utf-8")
+    core = re.search(r"in ([\d,]+) ways .* then drops each of its (\d+) statements", design, re.DOTALL)
+    assert core is not None
+    assert f"of {core[1]} changes and {core[2]} dropped statements, 15 are not noticed" in PAGE
+    assert "Of the changes fifteen are not" in design
 
 
 def test_faults_are_those_of_the_table() -> None:
