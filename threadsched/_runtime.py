@@ -48,7 +48,7 @@ class Runtime(Watching):
         core = self.core
         ranking = core.door
         ahead = None
-        if self.idle and self.mark is self.coming is None and ranking is not None and not (delay or options.special):
+        if self.idle and not (delay or ranking is None or options.special or self.mark or self.coming):
             ahead = self._wake_ahead()
         job: Job[Any] = new_job(Job)
         job._runtime = self
