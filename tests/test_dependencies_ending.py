@@ -151,6 +151,18 @@ def test_drain_due_ends_a_chain_in_backoff(field: Field):
     assert [job.status for job in jobs] == [CANCELLED] * 2
 
 
+def test_drain_due_cancels_dependents_before_their_parent_in_backoff_fails(field: Field):
+    """Its end would let go whom any outcome will do, and a worker could have started that by then."""
+    parent = field.scheduler.options(retries=1, backoff=5).submit(boom)
+    field.go()
+    child = field.scheduler.options(after=parent, after_any_outcome=True).submit(int)
+    seen: list[Any] = []
+    parent.add_done_callback(lambda parent: seen.append((parent.exception(), child.status)))
+    field.scheduler.shutdown(wait=False, drain="due")
+    field.go()
+    assert [(type(error), status) for error, status in seen] == [(Boom, CANCELLED)]
+
+
 @pytest.mark.parametrize("drain", ["due", "none"])
 def test_shutdown_of_a_long_chain_lets_nobody_go(field: Field, drain: Any):
     """However many batches a cancelling shutdown needs, no member is let go by the end of another."""

@@ -464,9 +464,15 @@ class Ending(Waiting):
                 self._tell_left_locked()
 
     def _give_up(self, jobs: list[Job[Any]], mode: str) -> None:
-        if mode == "due":
-            for job in jobs:
-                attached = job._attached
-                if attached is not None and attached.error is not None:
-                    _outcome.fail_in_backoff(self, job, attached.error)
-        self.cancel_batch(jobs)
+        others: list[Job[Any]] = []
+        backing_off: list[tuple[Job[Any], BaseException]] = []
+        for job in jobs:
+            error = job._attached.error if mode == "due" and job._attached is not None else None
+            if error is None:
+                others.append(job)
+            else:
+                backing_off.append((job, error))
+        # Those first that may wait for one in backoff: its end could let them go, and a worker take them.
+        self.cancel_batch(others)
+        for job, error in backing_off:
+            _outcome.fail_in_backoff(self, job, error)
