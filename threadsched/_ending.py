@@ -443,8 +443,10 @@ class Ending(Waiting):
                     waiting = _dependencies.given_up(self.core, mode, self.due_until)
                 if mode == "due":
                     jobs = [job for job in jobs if job._place is DELAYED and job._run_at > self.due_until]
-                jobs = waiting + jobs  # dependents before their parents; a second cancel does nothing
-                for start in range(0, len(jobs), BATCH):
+                # Dependents before their parents, whose end could let them go: a worker could take one then.
+                for start in range(0, len(waiting), BATCH):
+                    self.cancel_batch(waiting[start : start + BATCH])
+                for start in range(0, len(jobs), BATCH):  # some again; a second cancel does nothing
                     self._give_up(jobs[start : start + BATCH], mode)
             finally:
                 if mine:
@@ -464,15 +466,9 @@ class Ending(Waiting):
                 self._tell_left_locked()
 
     def _give_up(self, jobs: list[Job[Any]], mode: str) -> None:
-        others: list[Job[Any]] = []
-        backing_off: list[tuple[Job[Any], BaseException]] = []
-        for job in jobs:
-            error = job._attached.error if mode == "due" and job._attached is not None else None
-            if error is None:
-                others.append(job)
-            else:
-                backing_off.append((job, error))
-        # Those first that may wait for one in backoff: its end could let them go, and a worker take them.
-        self.cancel_batch(others)
-        for job, error in backing_off:
-            _outcome.fail_in_backoff(self, job, error)
+        if mode == "due":
+            for job in jobs:
+                attached = job._attached
+                if attached is not None and attached.error is not None:
+                    _outcome.fail_in_backoff(self, job, attached.error)
+        self.cancel_batch(jobs)

@@ -343,16 +343,18 @@ class Scheduler(Naive):
     def give_up(self) -> None:
         """Dependents first, so that they fall by the shutdown and not by their parents."""
         waiting = sorted([job for job in self.pending if job.parents], key=lambda job: -job.seq)
-        doomed = waiting + self.pending
+        others = list(self.pending)
         if self.drain == "due":
-            late = [job for job in self.pending if not job.parents and not self.comes(job)]
-            doomed = [job for job in waiting if not self.comes(job)] + late
-            for job in doomed:
+            waiting = [job for job in waiting if not self.comes(job)]
+            others = [job for job in self.pending if not job.parents and not self.comes(job)]
+        self.cancel_all(waiting)
+        if self.drain == "due":
+            for job in others:
                 if job.status is PENDING and job.attempts:  # in backoff
                     job.notes = 1
                     self.end(job, FAILED)
                     self.drain_outbox()
-        self.cancel_all(doomed)
+        self.cancel_all(others)
 
     def comes(self, job: Any) -> bool:
         """Say whether a shutdown that drains what is due waits for a job."""
