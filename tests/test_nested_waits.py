@@ -876,8 +876,9 @@ def test_nothing_is_logged_of_helped_failures_that_were_asked():
     assert log.lines == []
 
 
+@pytest.mark.parametrize("parked", [False, True])
 @pytest.mark.parametrize("awaits", [False, True])
-def test_a_schedule_that_falls_due_while_every_worker_waits(awaits: bool):
+def test_a_schedule_that_falls_due_while_every_worker_waits(awaits: bool, parked: bool):
     """A worker that waits inside a task, and watches the clock for all, lets a schedule proceed and sleeps on."""
     clock = FakeClock()
     ran: list[float] = []
@@ -888,6 +889,8 @@ def test_a_schedule_that_falls_due_while_every_worker_waits(awaits: bool):
             return await later
 
         waiting = s.submit(wait_for_it if awaits else later.result)
+        if parked:
+            clock.advance(0)  # the wait watches the clock until 10 by now, and has to be told of the earlier time
         schedule = s.every(5, lambda: ran.append(clock.now()))
         clock.advance(5)  # returns once the worker sleeps
         assert (ran, later.status, waiting.status) == ([], JobStatus.PENDING, JobStatus.RUNNING)

@@ -265,12 +265,11 @@ class Shared:
 
         One whose thread sleeps stands in for all. If there is none, each coroutine that waits has to look.
         """
+        core = self.core
         # Not next_due(), which throws dead heads away: to it, the newcomer is one until it is in the map.
-        first = self.core.delayed.first()
-        due = None if first is None else first[0]
-        alarm = self.core.alarm
-        if alarm is not None and (due is None or alarm < due):
-            due = alarm
+        first = core.delayed.first()
+        times = [None if first is None else first[0], core.alarm, None if core.halted else core.alarms.due()]
+        due = min([time for time in times if time is not None], default=None)
         bells = list(self.helpers.values())
         sleeper = self.stand_in or next((bell for bell in bells if bell.sleeps), None)
         for bell in bells if sleeper is None else (sleeper,):
