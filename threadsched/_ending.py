@@ -443,11 +443,11 @@ class Ending(Waiting):
                     waiting = _dependencies.given_up(self.core, mode, self.due_until)
                 if mode == "due":
                     jobs = [job for job in jobs if job._place is DELAYED and job._run_at > self.due_until]
-                # Dependents before their parents, whose end could let them go: a worker could take one then.
-                for start in range(0, len(waiting), BATCH):
-                    self.cancel_batch(waiting[start : start + BATCH])
-                for start in range(0, len(jobs), BATCH):  # some again; a second cancel does nothing
-                    self._give_up(jobs[start : start + BATCH], mode)
+                # Dependents before their parents, whose end could let them go: a worker could take one then. Some come
+                # again among the others; a second cancel does nothing.
+                for doomed in (waiting, jobs):
+                    for start in range(0, len(doomed), BATCH):
+                        self._give_up(doomed[start : start + BATCH], mode)
             finally:
                 if mine:
                     # A plain store, before anything that could be interrupted: nobody else clears while it is set.

@@ -200,7 +200,7 @@ def worker_died(runtime: Pool, worker: Worker, error: BaseException) -> None:
     for job in held:
         attempt_failed(runtime, job, death_of(worker, job, error))
     with runtime.lock:
-        runtime.coming = None  # for this was perhaps the one
+        runtime.coming = None  # this was perhaps the one, and takes no turn
         runtime._wake_locked()  # it may have been on its way to a job
         wanted = not runtime.core.closed or runtime.core.pending
     if wanted:
