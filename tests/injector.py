@@ -63,10 +63,10 @@ class Injector:
             return None
         if not self.exact and code.co_qualname not in _ATOMIC:
             return self._on_line
-        frame.f_trace_lines = False
-        frame.f_trace_opcodes = True
+        on_opcode = self._make_on_opcode(code)
+        trace_opcodes(frame, on_opcode)
         self._pass(frame)
-        return self._make_on_opcode(code)
+        return on_opcode
 
     def _on_line(self, frame: FrameType, event: str, _: object) -> Any:
         if event == "line":
@@ -106,6 +106,17 @@ class Injector:
             self.struck = True
             self.where = f"{frame.f_code.co_qualname}:{frame.f_lineno}"
             self.strike()
+
+
+def trace_opcodes(frame: FrameType, trace: Callable[..., Any]) -> None:
+    """At the call of a function, have its instructions traced and not its lines.
+
+    The trace function is set here although the call's event sets it soon: 3.13 looks at the last line only whether
+    there is one. (3.12 traces no instruction before the second `settrace` of a process. To make it do so sooner ends
+    some processes: it rewrites code that other threads are in.)
+    """
+    frame.f_trace, frame.f_trace_lines = trace, False
+    frame.f_trace_opcodes = True
 
 
 def numbers_of(places: list[tuple[str, int]]) -> list[int]:

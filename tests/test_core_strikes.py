@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from tests.core_driver import Driver, failure_of
+from tests.injector import trace_opcodes
 from tests.support import sample
 from threadsched import FifoPolicy, Job
 from threadsched import _core as core_module
@@ -53,7 +54,7 @@ class Striker:
         if code.co_filename not in FILES or code.co_name in ("__repr__", "__init__"):
             return None
         if event == "call":
-            frame.f_trace_opcodes, frame.f_trace_lines = True, False
+            trace_opcodes(frame, self._trace)
             self._point(frame)
         elif event == "opcode":
             previous = self._last.get(frame)

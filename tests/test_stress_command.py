@@ -29,7 +29,7 @@ from tests.test_demo import AsciiFile, Screen
 from threadsched import JobStatus, Scheduler, Stats, _stress, _stress_watch
 from threadsched.__main__ import main
 from threadsched._stress_checks import Start, find_overtaking
-from threadsched._stress_load import Tasks
+from threadsched._stress_load import Batch, Tasks
 from threadsched._stress_plan import ORDERS, POLICIES, SHORT_LIMIT, Kind, Settings, draw_kind, promised
 from threadsched._stress_report import Account, Histogram, Live, seconds, size, table
 from threadsched._stress_watch import ALLOWANCE, SLOPE_BOUND, WARM_UP, Auditor, LogTrap, Memory, impossible, slope
@@ -101,6 +101,29 @@ def test_a_kind_may_have_no_jobs(capsys: pytest.CaptureFixture[str]) -> None:
     assert [line.split()[0] for line in out.splitlines() if line.startswith("  ")][1:3] == ["plain", "all"]
     status, out = run(capsys, "--cancel", "1", "--fail", "0", "--retry", "0", "--timeout", "0", "--delay", "1")
     assert status == 0, out
+
+
+def test_the_check_waits_for_the_callbacks(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A callback comes after the end of its job: a round is judged only once all were called that were added."""
+    asked, held = threading.Event(), []
+    hear, wait = Batch.hear, Batch.await_callbacks
+
+    def late(batch: Batch, offset: int) -> None:
+        if not threading.current_thread().name.startswith("submitter"):  # who adds one to a job that has ended calls it
+            held.append(offset)
+            asked.wait(5)
+        hear(batch, offset)
+
+    def ask(batch: Batch, patience: float) -> None:
+        asked.set()
+        wait(batch, patience)
+
+    monkeypatch.setattr(Batch, "hear", late)
+    monkeypatch.setattr(Batch, "await_callbacks", ask)
+    plain = ("--cancel", "0", "--fail", "0", "--retry", "0", "--timeout", "0", "--delay", "0")
+    status, out = run(capsys, *plain, "--jobs", "12", "--workers", "12", "--submitters", "1", "--seed", "6")
+    assert status == 0, out
+    assert held, "no job was watched: another seed"
 
 
 def test_seed_decides_the_jobs(capsys: pytest.CaptureFixture[str]) -> None:

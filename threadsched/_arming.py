@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from threadsched._heap import LazyQueue
+from threadsched._heap import Entry, LazyQueue
 
 # Dead entries are swept when they outnumber the live ones by this many, as in the queues of jobs.
 SWEEP_SLACK = 64
@@ -111,10 +111,11 @@ class Armings:
 
     def repair(self) -> None:
         """Rebuild the queue from the map. O(n log n)."""
+        self._queue.rebuild(self._entries)
+
+    def _entries(self) -> list[Entry]:
         things = self.things
-        self._queue.rebuild(
-            lambda: [(thing.armed_at, ticket) for ticket in list(things) if (thing := things.get(ticket)) is not None]
-        )
+        return [(thing.armed_at, ticket) for ticket in list(things) if (thing := things.get(ticket)) is not None]
 
     def clear(self) -> None:
         """Disarm everything."""

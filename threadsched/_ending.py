@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import CancelledError
+from functools import partial
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, cast
 
@@ -34,6 +35,8 @@ class Ending(Waiting):
     __slots__ = ()
 
     # ``right``: of whom a job with a timeout is settled by; without it there is nobody else.
+    # A move is handed on as a partial and not as a function made for it: without the memory for one, CPython 3.12 and
+    # 3.13 give its code back once too often, and crash where they come to it next.
 
     def finish(self, job: Job[Any], result: object, name: str, right: Attempt | None = None) -> bool:
         """Settle a job as DONE apart from any claim; tells waiters and callbacks."""
@@ -43,7 +46,7 @@ class Ending(Waiting):
         if right is not None and right.late(job, now):
             _outcome.attempt_came_late(self, right)
             return False
-        won = self._settle(job, lambda: self.core.finish(job, result, name, now), right)
+        won = self._settle(job, partial(self.core.finish, job, result, name, now), right)
         if right is not None and right.over:
             self.attempt_came_home(right)
         return won
@@ -73,15 +76,8 @@ class Ending(Waiting):
         # find that at hand where memory has run out, or the lock stays held.
         spoil, arguments, context = job._fn, job._args, job._result
         failure = Failure(job, error)
-
-        def move() -> bool:
-            won = self.core.fail(job, failure, text, now)
-            if won and right is not None and isinstance(error, JobTimeoutError):
-                job._attach().stop = True  # for those who look from outside of the task
-            return won
-
         try:
-            won = self._settle(job, move, right)
+            won = self._settle(job, partial(self._fail_locked, job, failure, text, now, right), right)
         finally:
             if job._result is not failure:
                 failure.seen = True  # it came to nothing, so there is nothing to look at
@@ -90,11 +86,17 @@ class Ending(Waiting):
             call_hook("on_error", self.on_error, job, error)
         return won
 
+    def _fail_locked(self, job: Job[Any], failure: Failure, text: str, now: float, right: Right | None) -> bool:
+        won = self.core.fail(job, failure, text, now)
+        if won and right is not None and isinstance(failure.error, JobTimeoutError):
+            job._attach().stop = True  # for those who look from outside of the task
+        return won
+
     def stop(self, job: Job[Any], right: Right | None = None) -> bool:
         """Settle a running job as CANCELLED."""
         name, now = job.name, self.read_clock()
         spoil, arguments, context = job._fn, job._args, job._result
-        won = self._settle(job, lambda: self.core.stop(job, name, now), right)
+        won = self._settle(job, partial(self.core.stop, job, name, now), right)
         del spoil, arguments, context
         return won
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import traceback
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from threadsched import _dependencies, _log, _series, _stacks
@@ -81,10 +81,9 @@ def _look(runtime: Runtime, job: Job[Any]) -> tuple[JobInfo, Worker | None]:
     return info, place if status is JobStatus.RUNNING and isinstance(place, Worker) else None
 
 
-def _with_stacks(seen: Iterable[tuple[JobInfo, Worker | None]]) -> list[JobInfo]:
+def _with_stacks(seen: list[tuple[JobInfo, Worker | None]]) -> list[JobInfo]:
     """Add to what was seen of jobs where the threads stand now: all stacks are read at once, after the jobs."""
-    seen = list(seen)
-    stacks = _stacks.read(worker.ident for _, worker in seen if worker is not None)
+    stacks = _stacks.read([worker.ident for _, worker in seen if worker is not None])
     return [
         info if worker is None else dataclasses.replace(info, stack=format_frames(stacks.get(worker.ident, [])))
         for info, worker in seen
@@ -118,7 +117,7 @@ def snapshot(runtime: Runtime) -> list[JobInfo]:
         ended, numbers = runtime.core.ended(), runtime.core.ended_numbers()
         running = list(runtime.core.running.values())
         pending = list(runtime.core.pending.values())
-    live = _with_stacks(_look(runtime, job) for job in running if job._seq not in numbers)
+    live = _with_stacks([_look(runtime, job) for job in running if job._seq not in numbers])
     return ended + live + [info_of(runtime, job) for job in pending if job._seq not in numbers]
 
 

@@ -135,6 +135,8 @@ class Run:
             self._look()
         self._look()
         self.tasks.await_overruns(batches, self.settings.patience)
+        for batch in batches:
+            batch.await_callbacks(self.settings.patience)
         check = RoundCheck(
             batches,
             self.tasks.take(),

@@ -146,6 +146,18 @@ class Batch:
         self.heard = bytearray()  # UNASKED, REFUSED or CANCELLED
         # Offsets, once for each call of a done-callback. Appended by any thread: one append is whole on every build.
         self.told: list[int] = []
+        self.tellings = threading.Semaphore(0)  # released once for each of them
+
+    def hear(self, offset: int) -> None:
+        """Write down that the callback of a job was called."""
+        self.told.append(offset)
+        self.tellings.release()
+
+    def await_callbacks(self, patience: float) -> None:
+        """Wait for as many calls as callbacks were added: those of a job come after its end."""
+        for _ in range(sum(self.watched)):
+            if not self.tellings.acquire(timeout=patience):
+                return  # which the check will tell
 
 
 class Submitter:
@@ -190,7 +202,7 @@ class Submitter:
             batch.watched.append(draw.random() < 0.25)
             batch.jobs.append(job)  # last: who looks at the length finds the rest
             if batch.watched[offset]:
-                job.add_done_callback(lambda _, offset=offset: batch.told.append(offset))  # type: ignore[misc]
+                job.add_done_callback(lambda _, offset=offset: batch.hear(offset))  # type: ignore[misc]
             if kind is Kind.CANCEL:
                 self._doomed.append((offset + draw.choice(_CANCEL_AFTER), offset))
             while self._doomed and self._doomed[0][0] <= offset:

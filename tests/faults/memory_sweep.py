@@ -97,6 +97,8 @@ class Beside:
         self.jobs += self.later
         self.made: list[Any] = []
         self.last: Any = None
+        # Have the source lines of the stacks read: without memory for that, 3.12 and 3.13 crash inside of `tokenize`.
+        self.scheduler.snapshot()
 
     def count(self, job: Any) -> None:
         self.called[job.seq] += 1  # needs no memory
