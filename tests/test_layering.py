@@ -380,3 +380,18 @@ def test_no_part_of_a_scheduler_iterates_over_the_items_of_a_dictionary():
                     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "items"
                 ]
     assert found == []
+
+
+def test_no_function_is_made_where_a_job_moves():
+    """Without memory for a function object CPython 3.12 and 3.13 crash later on; audits and the start may make some."""
+    made = (ast.Lambda, ast.FunctionDef, ast.GeneratorExp)
+    found = []
+    for room in ("core", "heap", "job", "arming", "gate", "runtime", "ending", "outcome", "worker"):
+        for function in ast.walk(ast.parse((ROOT / PACKAGE / f"_{room}.py").read_text(encoding="utf-8"))):
+            if isinstance(function, ast.FunctionDef) and function.name not in ("audit", "in_order", "stuck"):
+                found += [
+                    f"_{room}.py:{node.lineno}"
+                    for node in ast.walk(function)
+                    if node is not function and isinstance(node, made)
+                ]
+    assert found == []

@@ -19,6 +19,7 @@ from __future__ import annotations
 import itertools
 from collections import deque
 from concurrent.futures import CancelledError
+from functools import partial
 from typing import Any, TypeAlias
 
 from threadsched._arming import Armable, Armings
@@ -852,7 +853,7 @@ class Core:
         if missing:
             return missing
         ready = self.queue_type(ranking, levelled=True)
-        ready.rebuild(lambda: [(keys[job._seq], job._seq) for job in jobs if job._place is READY])
+        ready.rebuild(partial(_entries_by, keys, jobs))
         ready.shut()  # until the jobs have the keys that it knows them by
         walk, again = iter(jobs), iter(jobs)  # made here: below nothing may want memory
         # No call from this look to the last store: a submission from a handler came before, and is seen, or comes
@@ -955,6 +956,10 @@ class Core:
 
 def _based_on(job: Job[Any], basis: tuple[object, object]) -> bool:
     return basis[0] is job._priority and basis[1] is job._run_at
+
+
+def _entries_by(keys: dict[int, Any], jobs: list[Job[Any]]) -> list[Entry]:
+    return [(keys[job._seq], job._seq) for job in jobs if job._place is READY]
 
 
 def _info(seq: int, options: Options, name: str, status: JobStatus, *rest: Any) -> JobInfo:
