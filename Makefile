@@ -105,12 +105,13 @@ mutate: $(MUTATION) ## Change the core in a thousand ways and list what no test 
 	$(BIN)/mutmut results
 	-$(BIN)/python .ci/mutate.py threadsched/_core.py $(MUTATION_TESTS)
 
-# What differs between interpreters: threads, locks, futures, the collector, exit and fork; and that the pages are true.
+# What differs between interpreters: threads, locks, futures, the collector, exit and fork, the points at which an
+# interrupt can strike, and what becomes of a lack of memory; and that the pages are true.
 QUICK := $(patsubst %,tests/test_%.py,asyncio core coroutines docs drop exit exports fork futures job locks \
-	machinery memory races reentrancy shutdown stress threads)
+	machinery memory races reentrancy shutdown stacks stress threads) $(wildcard tests/test_*_strikes.py) tests/faults
 
 .PHONY: quick
-quick: $(DEV) ## Run the part of the suite that depends on the interpreter, in under a minute
+quick: $(DEV) ## Run the part of the suite that depends on the interpreter, in about a minute
 	$(BIN)/python -m pytest $(QUICK) $(ARGS)
 
 .PHONY: stress

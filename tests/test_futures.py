@@ -668,6 +668,16 @@ def test_on_error_gets_every_failed_job_once():
 VAR: contextvars.ContextVar[str] = contextvars.ContextVar("VAR", default="default")
 
 
+@pytest.mark.parametrize("kwargs", [{}, {"a": 1}, {"a": 1, "b": 2}], ids=len)
+@pytest.mark.parametrize("args", [(), ((),), (None,), (1, 2), (1, 2, 3)], ids=repr)
+def test_a_task_gets_what_was_submitted(args: tuple[Any, ...], kwargs: dict[str, Any]):
+    """Each number of arguments reaches the task as it was given, by submit and by map."""
+    with Scheduler(1) as scheduler:
+        assert scheduler.submit(lambda *given, **named: (given, named), *args, **kwargs).result() == (args, kwargs)
+        if args:
+            assert list(scheduler.map(lambda *given: given, *[[one] for one in args])) == [args]
+
+
 def test_context_of_the_submitter():
     """A task sees the variables as they were at its submission, sets its own, and leaks none to the next."""
     clock = FakeClock()

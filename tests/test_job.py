@@ -10,6 +10,7 @@ import inspect
 import logging
 import pickle
 import re
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -267,14 +268,20 @@ class Renamed:
     [
         (job_in, "job_in"),
         (len, "len"),
+        ([].append, "list.append"),
         (Callable_().method, "Callable_.method"),
+        (types.MethodType(Callable_(), 1), "Callable_"),
+        (types.MethodType(Hostile(), 1), "Hostile"),
         (functools.partial(job_in, PENDING), "job_in"),
         (Callable_(), "Callable_"),
         (Callable_, "Callable_"),
         (Hostile(), "Hostile"),
         (Renamed(), "Renamed"),
     ],
-    ids=["function", "builtin", "method", "partial", "object", "class", "hostile", "renamed"],
+    ids=[
+        *("function", "builtin", "builtin method", "method", "object bound", "hostile bound", "partial", "object"),
+        *("class", "hostile", "renamed"),
+    ],
 )
 def test_task_has_a_name(fn: object, name: str):
     """Every callable gets a name for logs, whatever its attributes do."""

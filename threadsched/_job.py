@@ -69,10 +69,13 @@ WAITING = "waiting"  # held back by a rule of its own, in no queue
 
 def task_name(fn: object) -> str:
     """Return a name for a task, whatever its attributes do; runs foreign code, so never under the lock."""
+    if type(fn) is types.MethodType:
+        fn = fn.__func__  # whose name it has; asked itself, it would look for it by a detour
     if type(fn) is types.FunctionType:
         return fn.__qualname__
     try:
-        inner = getattr(fn, "func", fn)  # a functools.partial is known by what it calls
+        # A functools.partial is known by what it calls.
+        inner = fn if type(fn) is types.BuiltinFunctionType else getattr(fn, "func", fn)
         name = getattr(inner, "__qualname__", None)
     except Exception:  # an attribute hook of the caller's
         name = None

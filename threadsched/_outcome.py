@@ -23,7 +23,12 @@ if TYPE_CHECKING:
 def check_task(fn: object) -> None:
     """Refuse what is not callable."""
     if not callable(fn):
-        raise TypeError(f"the task must be callable, not {_numbers.describe(fn)}")
+        raise no_task(fn)
+
+
+def no_task(fn: object) -> TypeError:
+    """Return the error that says so."""
+    return TypeError(f"the task must be callable, not {_numbers.describe(fn)}")
 
 
 def run_attempt(runtime: Ending, slot: _worker.Worker, job: Job[Any]) -> BaseException | None:

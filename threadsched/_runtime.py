@@ -43,8 +43,8 @@ class Runtime(Watching):
 
         It is the plain case of :meth:`enter`, which what has to be asked about goes through, job or scheduler.
         """
-        if type(fn) is not FunctionType:
-            _outcome.check_task(fn)
+        if type(fn) is not FunctionType and not callable(fn):
+            raise _outcome.no_task(fn)
         core = self.core
         ranking = core.door
         ahead = None

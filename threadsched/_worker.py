@@ -210,14 +210,20 @@ class Worker:
             settled = None
             fn, args, context = job._fn, job._args, job._result
             try:
-                # run_task(), without its call, and without making a tuple of arguments that are not there.
+                # run_task(), without its call; and without a list and a tuple of what to call with, a twentieth of what
+                # such a job costs, where there is at most one argument.
                 if context is not None:
                     context = own_context(job)
                 else:
                     if empty:
                         empty = Context()  # a task has left something in the last one
                     context = empty
-                result = context.run(fn, *args) if args else context.run(fn)
+                if not args:
+                    result = context.run(fn)
+                elif len(args) == 1:
+                    result = context.run(fn, args[0])
+                else:
+                    result = context.run(fn, *args)
                 if type(result) is CoroutineType:
                     empty = Context()  # what that leaves on the loop may go on in the other
                     result = _coroutines.run(self, result, context)
