@@ -105,6 +105,7 @@ class Injector:
         if self.passed == self.at:
             self.struck = True
             self.where = f"{frame.f_code.co_qualname}:{frame.f_lineno}"
+            leave_opcodes(frame)
             self.strike()
 
 
@@ -117,6 +118,18 @@ def trace_opcodes(frame: FrameType, trace: Callable[..., Any]) -> None:
     """
     frame.f_trace, frame.f_trace_lines = trace, False
     frame.f_trace_opcodes = True
+
+
+def leave_opcodes(frame: FrameType | None) -> None:
+    """Before a strike, have no frame of this stack traced by instructions any more.
+
+    An exception out of a trace function ends the thread's tracing, and 3.12.1 crashes where it then comes to a frame that
+    asked for instructions.
+    """
+    while frame is not None:
+        if frame.f_trace_opcodes:
+            frame.f_trace_opcodes = False
+        frame = frame.f_back
 
 
 def numbers_of(places: list[tuple[str, int]]) -> list[int]:

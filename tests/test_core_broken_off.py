@@ -3,6 +3,7 @@
 `test_core_strikes.py` tries every place; here each test says what must come of one.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,6 +15,16 @@ from threadsched._job import DELAYED, READY, WAITING
 from threadsched._policy import Ranking
 
 both = pytest.mark.parametrize("queue", ["lazy", "indexed"])
+
+
+class Row(list[Any]):
+    """A row of a sorted list, which somebody breaks into when an entry has been taken out of it."""
+
+    strike: Callable[[], object] = staticmethod(lambda: None)
+
+    def __delitem__(self, index: Any) -> None:
+        super().__delitem__(index)
+        self.strike()
 
 
 class Struck(Job[Any]):
@@ -647,3 +658,27 @@ def test_newcomer_that_wants_no_error_for_its_id_is_told_who_has_it():
     assert (caught.value.job, caught.value.holder) == (newcomer, holder)
     assert caught.value.args == ()  # what is shown of it names nobody's job
     driver.check()
+
+
+@pytest.mark.parametrize("move", ["cancel", "promote"])
+def test_a_delayed_newcomer_inside_a_change_of_the_sorted_list(move: str):
+    """It is accepted, and takes itself for the new head: whether it is one, the half changed list cannot tell."""
+    driver = Driver("indexed")
+    core = driver.core
+    only = driver.submit(delay=1)
+    newcomers: list[Job[Any]] = []
+    row = core.delayed.heap._lists[0] = Row(core.delayed.heap._lists[0])
+
+    def strike() -> None:
+        assert core.delayed.first() is None
+        newcomers.append(driver.submit(delay=5))
+
+    row.strike = strike  # type: ignore[method-assign]
+    if move == "cancel":
+        assert driver.cancel(only)
+    else:
+        assert driver.promote(2) == 1
+    (newcomer,) = newcomers
+    assert driver.new_head
+    core.check_invariants()
+    assert core.next_due() == newcomer._run_at

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from tests.core_driver import Driver, failure_of
-from tests.injector import trace_opcodes
+from tests.injector import leave_opcodes, trace_opcodes
 from tests.support import sample
 from threadsched import FifoPolicy, Job
 from threadsched import _core as core_module
@@ -67,6 +67,7 @@ class Striker:
         number, self.points = self.points, self.points + 1
         if number == self._at:
             self.where = f"{frame.f_code.co_qualname}:{frame.f_lineno}"
+            leave_opcodes(frame)
             self._strike()
 
 

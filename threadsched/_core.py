@@ -214,8 +214,11 @@ class Core:
         delayed, run_at = self.delayed, job._run_at
         delayed.push((run_at, seq))
         lane, heap = delayed.lane, delayed.heap
-        if ((lane and lane[0][0] < run_at) or (heap and heap[0][0] < run_at)) and not delayed.untidy:
-            return False  # the usual answer, without a call
+        try:
+            if ((lane and lane[0][0] < run_at) or (heap and heap[0][0] < run_at)) and not delayed.untidy:
+                return False  # the usual answer, without a call
+        except IndexError:  # further down this stack somebody is changing a sorted list, and has counted nothing yet
+            return True
         return self._heads_delayed(seq)
 
     def enter_many(self, jobs: list[Job[Any]], seqs: list[int], key: object) -> bool:

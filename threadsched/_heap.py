@@ -252,6 +252,14 @@ class IndexedQueue(LazyQueue):
         super().__init__(ranking)
         self.heap = SortedList()
 
+    def first(self) -> Entry | None:
+        """Return the smallest entry, dead or alive, or None."""
+        try:
+            first: Entry | None = self.heap[0] if self.heap else None
+        except IndexError:  # taken out and not counted yet, by whom this call broke into
+            return None
+        return first
+
     def in_order(self) -> bool:
         """Audit the order of what is held."""
         return not any(b < a for a, b in itertools.pairwise(self.heap))
