@@ -123,8 +123,8 @@ def trace_opcodes(frame: FrameType, trace: Callable[..., Any]) -> None:
 def leave_opcodes(frame: FrameType | None) -> None:
     """Before a strike, have no frame of this stack traced by instructions any more.
 
-    An exception out of a trace function ends the thread's tracing, and 3.12.1 crashes where it then comes to a frame that
-    asked for instructions.
+    An exception out of a trace function ends the thread's tracing, and 3.12.1 crashes where it then comes to a frame
+    that asked for instructions.
     """
     while frame is not None:
         if frame.f_trace_opcodes:
