@@ -7,6 +7,8 @@ import ast
 import functools
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -366,32 +368,32 @@ def test_rule_notices_what_it_is_for(check, module, source, broken):
     assert bool(check(modules)) is broken
 
 
+def inside_functions(path: Path, *left_out: str) -> list[Any]:
+    """Return the nodes of all that stands in the functions of a file; audits are left out, and those named."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+    served = [one for one in functions if "audit" not in one.name and one.name not in left_out]
+    return [node for function in served for node in ast.walk(function) if node is not function]
+
+
 def test_no_part_of_a_scheduler_iterates_over_the_items_of_a_dictionary():
     """CPython 3.11 crashes where it has no memory for the iterator of ``dict.items()``; audits and commands may."""
-    found = []
-    for path in sorted((ROOT / PACKAGE).glob("*.py")):
-        if path.name.startswith(("_demo", "_stress", "__main__", "_audit")):
-            continue
-        for function in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(function, ast.FunctionDef) and "audit" not in function.name:
-                found += [
-                    f"{path.name}:{node.lineno}"
-                    for node in ast.walk(function)
-                    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "items"
-                ]
+    found = [
+        f"{path.name}:{node.lineno}"
+        for path in sorted((ROOT / PACKAGE).glob("*.py"))
+        if not path.name.startswith(("_demo", "_stress", "__main__", "_audit"))
+        for node in inside_functions(path)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "items"
+    ]
     assert found == []
 
 
 def test_no_function_is_made_where_a_job_moves():
     """Without memory for a function object CPython 3.12 and 3.13 crash later on; audits and the start may make some."""
-    made = (ast.Lambda, ast.FunctionDef, ast.GeneratorExp)
-    found = []
-    for room in ("core", "heap", "job", "arming", "gate", "runtime", "ending", "outcome", "worker"):
-        for function in ast.walk(ast.parse((ROOT / PACKAGE / f"_{room}.py").read_text(encoding="utf-8"))):
-            if isinstance(function, ast.FunctionDef) and function.name not in ("audit", "in_order", "stuck"):
-                found += [
-                    f"_{room}.py:{node.lineno}"
-                    for node in ast.walk(function)
-                    if node is not function and isinstance(node, made)
-                ]
+    found = [
+        f"_{room}.py:{node.lineno}"
+        for room in ("core", "heap", "job", "arming", "gate", "runtime", "ending", "outcome", "worker")
+        for node in inside_functions(ROOT / PACKAGE / f"_{room}.py", "in_order")
+        if isinstance(node, ast.Lambda | ast.FunctionDef | ast.GeneratorExp)
+    ]
     assert found == []

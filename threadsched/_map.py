@@ -8,7 +8,7 @@ from itertools import islice
 from time import monotonic
 from typing import Any, Generic, TypeVar
 
-from threadsched import _numbers
+from threadsched import _numbers, _outcome
 from threadsched._bulk import BATCH, submit_many, takes_many
 from threadsched._errors import QueueFullError
 from threadsched._job import FINISHED, Failure, Job
@@ -166,8 +166,7 @@ def map_over(
 
     ``bulk`` says where ``submit`` leads and with which options, if it is our own: then batches may go past it.
     """
-    if not callable(fn):
-        raise TypeError(f"the task must be callable, not {_numbers.describe(fn)}")
+    _outcome.check_task(fn)
     _numbers.count("chunksize", chunksize, least=1)
     window = None if buffersize is None else _numbers.count("buffersize", buffersize, least=1)
     limit = None if timeout is None else _numbers.seconds("timeout", timeout)

@@ -145,7 +145,7 @@ class Worker:
     @property
     def stuck(self) -> bool:
         """Whether its thread is in a task that was written off, and no coroutine."""
-        return any(one.stopper is None for one in self.overrun)
+        return None in [one.stopper for one in self.overrun]
 
     def main(self) -> None:
         """Serve until told to leave; whatever happens, leave the scheduler whole.
