@@ -352,6 +352,21 @@ def test_names():
             assert named.name == named.info().name == "told"
 
 
+def test_names_of_jobs_that_one_worker_runs_in_a_row():
+    """A worker that knows the name of the last task gives it to no other one, also where one between them failed."""
+    outcomes = iter([boom, nothing, nothing, boom, nothing])
+
+    def moody() -> None:
+        next(outcomes)()
+
+    with logged(), Scheduler(1) as s, occupied(s):
+        tasks = [nothing, nothing, moody, moody, moody, dict, moody, moody, boom, dict, dict, [].copy, nothing, dict]
+        jobs = [s.submit(fn) for fn in tasks]
+    for job, fn in zip(jobs, tasks, strict=True):
+        job.exception(PATIENCE)
+        assert job.name == job.info().name == fn.__qualname__
+
+
 @pytest.mark.parametrize("priority", [0, -1, 2.5, float("inf"), float("-inf"), 10**400, -(10**400), True + 1])
 def test_priorities_may_be_any_real_number(priority: float):
     """Ints of any size, floats and infinities are priorities, kept as they were given."""

@@ -185,6 +185,7 @@ class Worker:
         turn, clock = runtime.turn, runtime.now
         settled: Job[Any] | None = None
         result: Any = None
+        fn: Any = None
         name = ""
         empty = Context()
         while True:
@@ -208,6 +209,7 @@ class Worker:
             # The references of the last job are replaced here, and not under the lock; those of this job are kept
             # until it is settled, for then the job drops its own.
             settled = None
+            known = job._fn is fn  # the task of the job before: its name is at hand, which is worth most for a built-in
             fn, args, context = job._fn, job._args, job._result
             try:
                 # run_task(), without its call; and without a list and a tuple of what to call with, a twentieth of what
@@ -233,7 +235,8 @@ class Worker:
                 fn = args = context = result = None  # nothing is settled that would drop them under the lock
             else:
                 settled = job
-                name = fn.__qualname__ if type(fn) is FunctionType else task_name(fn)
+                if not known:
+                    name = fn.__qualname__ if type(fn) is FunctionType else task_name(fn)
             if self.detached:
                 # Written off; or it woke up in the child of a fork, and the pool it belonged to is not here.
                 if settled is not None:
