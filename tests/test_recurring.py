@@ -652,7 +652,8 @@ def test_submit_refuses_schedule_options(bench: Bench):
     for options in ({"start": 0}, {"missed": "skip"}, {"max_runs": 1}, {"tz": UTC}, {"jitter": 0}, {"until": None}):
         with pytest.raises(TypeError, match=next(iter(options))):
             bench.s.options(**options).submit(print)
-    for options in ({"id": "a"}, {"delay": 0}, {"at": datetime.now(UTC)}):
+    soon = datetime.now(UTC)
+    for options in ({"id": "a"}, {"delay": 0}, {"delay": 1.5}, {"delay": 1.5, "priority": 3}, {"at": soon}):
         for call in (lambda o: o.every(1, print), lambda o: o.cron("* * * * *", print)):
             with pytest.raises(TypeError, match=next(iter(options))):
                 call(bench.s.options(**options))

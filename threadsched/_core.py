@@ -20,6 +20,7 @@ import itertools
 from collections import deque
 from concurrent.futures import CancelledError
 from functools import partial
+from heapq import heappush
 from typing import Any, TypeAlias
 
 from threadsched._arming import Armable, Armings
@@ -212,8 +213,14 @@ class Core:
         self.latest = job._seq = seq
         self.timed = True
         delayed, run_at = self.delayed, job._run_at
-        delayed.push((run_at, seq))
         lane, heap = delayed.lane, delayed.heap
+        entry = (run_at, seq)
+        if delayed.push is not delayed.plain_push:
+            delayed.push(entry)
+        elif not lane or lane[-1] < entry:  # push(), without its call
+            lane.append(entry)
+        else:
+            heappush(heap, entry)
         try:
             if ((lane and lane[0][0] < run_at) or (heap and heap[0][0] < run_at)) and not delayed.untidy:
                 return False  # the usual answer, without a call

@@ -62,6 +62,8 @@ class LazyQueue:
         guarded = self.indexed or (ranking is not None and ranking.comparing)
         self.resting_push: Callable[[Entry], None] = self._guarded_push if guarded else self._insert
         self.push: Callable[[Entry], None] = self.resting_push
+        # What push is while anybody may put an entry into the lane or the heap himself, as _insert does.
+        self.plain_push = None if guarded or self._levelled else self.resting_push
         self.pop: Callable[[], Entry | None] = self._guarded_pop if guarded else self._take
 
     def __len__(self) -> int:

@@ -125,8 +125,9 @@ class BeforeRaisedError(Exception):
 
 # The keys of the built-in policies are read from our own slots by C code: nothing to check, and safe under the lock.
 # (AgingPolicy's sum takes a few lines of Python, but lines of ours that touch nothing else.)
+BY_PRIORITY = operator.attrgetter("_priority")
 _TRUSTED: dict[type, Callable[[Any], Any]] = {
-    PriorityPolicy: operator.attrgetter("_priority"),
+    PriorityPolicy: BY_PRIORITY,
     FifoPolicy: operator.attrgetter("_no_rank"),
     OldestDuePolicy: operator.attrgetter("_run_at"),
     DeadlinePolicy: operator.attrgetter("_deadline"),

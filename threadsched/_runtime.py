@@ -17,7 +17,7 @@ from threadsched._core import IdTakenError
 from threadsched._job import DELAYED, PENDING, READY, Job, new_job
 from threadsched._locks import step_aside
 from threadsched._options import Options
-from threadsched._policy import BeforeRaisedError, OrderingPolicy
+from threadsched._policy import BY_PRIORITY, BeforeRaisedError, OrderingPolicy
 from threadsched._records import JobInfo, Reason
 from threadsched._series import Run
 from threadsched._time_limits import UnwatchedError
@@ -56,7 +56,7 @@ class Runtime(Watching):
         job._args = args
         job._result = (copy_context() or None) if options.context else None
         job._options = options.lasting
-        job._priority = options.priority
+        job._priority = priority = options.priority
         job._state = PENDING
         job._attempts = 0
         job._started_at = job._attached = None
@@ -71,7 +71,7 @@ class Runtime(Watching):
         if ranking is None or options.special:
             return self.enter(job, options.delayed(delay))
         key_of = ranking.key_of
-        key = job._key = key_of(job)
+        key = job._key = priority if key_of is BY_PRIORITY else key_of(job)  # by priority in the main
         if self.mark is not None:
             step_aside(self)
         self.mark = job

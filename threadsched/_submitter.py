@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import copy
 import math
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from datetime import timedelta
@@ -24,6 +25,26 @@ new_submitter: Any = object.__new__
 INF = math.inf
 
 
+class Terms:
+    """What submitters have in common that differ in nothing but the delay, which are made by the million."""
+
+    __slots__ = ("delayed", "given", "options", "plan", "runtime")
+
+    delayed: Terms  # the same where a delay was given, too; those have none themselves, or each were a cycle
+
+    def __init__(self, runtime: Runtime, options: Options, plan: Plan, given: Iterable[str]) -> None:
+        if options.limits:
+            runtime.limits.check_names(options.limits)
+        self.runtime = runtime
+        self.options = options
+        self.plan = plan
+        self.given = given  # the names of the options
+        if "delay" not in given:
+            delayed = copy.copy(self)
+            delayed.given = (*given, "delay")
+            self.delayed = delayed
+
+
 class Submitter(concurrent.futures.Executor):
     """A scheduler seen through a set of job options; made by :meth:`Scheduler.options`.
 
@@ -31,25 +52,8 @@ class Submitter(concurrent.futures.Executor):
     it as a context manager, do nothing. It does not keep the scheduler alive.
     """
 
-    def __init__(self, runtime: Runtime, options: Options, plan: Plan, given: Iterable[str]) -> None:
-        if options.limits:
-            runtime.limits.check_names(options.limits)
-        self._runtime = runtime
-        self._options = options
-        self._delay = options.delay
-        self._plan = plan
-        self._given = given  # the names of the options
-        self._given_and_delay = (*given, "delay")  # of the same delayed, which are made by the million
-
-    def delayed(self, delay: float) -> Submitter:
-        """Return the same with a delay in seconds, which was checked."""
-        twin: Submitter = new_submitter(Submitter)
-        twin._runtime = self._runtime
-        twin._options = self._options
-        twin._delay = delay
-        twin._plan = self._plan
-        twin._given = self._given_and_delay
-        return twin
+    _terms: Terms
+    _delay: float
 
     @overload
     def submit(self, fn: Callable[P, Coroutine[Any, Any, T]], /, *args: P.args, **kwargs: P.kwargs) -> Job[T]: ...
@@ -64,14 +68,16 @@ class Submitter(concurrent.futures.Executor):
             DuplicateJobError: the ``id`` belongs to a live or remembered job. It is a ValueError.
             TypeError: there is an option for schedules among them.
         """
-        if self._plan is not DEFAULT_PLAN:
-            refuse_recurring(self._given)
+        terms = self._terms
+        if terms.plan is not DEFAULT_PLAN:
+            refuse_recurring(terms.given)
+        options = terms.options
         try:
-            job: Job[Any] = self._runtime.submit(fn, args, kwargs, self._options, self._delay)
+            job: Job[Any] = terms.runtime.submit(fn, args, kwargs, options, self._delay)
         except IdTakenError as taken:  # and the option if_exists says what to do
-            job = _taken.settle(self._runtime, taken, self._options.delayed(self._delay))
-        if self._options.after:
-            self._runtime.drain_or_leave()  # a parent that has failed already counts before anybody has the job
+            job = _taken.settle(terms.runtime, taken, options.delayed(self._delay))
+        if options.after:
+            terms.runtime.drain_or_leave()  # a parent that has failed already counts before anybody has the job
         return job
 
     def map(
@@ -83,7 +89,8 @@ class Submitter(concurrent.futures.Executor):
         buffersize: int | None = None,
     ) -> Iterator[T]:
         """Submit ``fn`` for each input with these options; as ``Scheduler.map``."""
-        bulk = None if self._plan is not DEFAULT_PLAN else (self._runtime, self._options, self._delay)
+        terms = self._terms
+        bulk = None if terms.plan is not DEFAULT_PLAN else (terms.runtime, terms.options, self._delay)
         return map_over(self.submit, fn, iterables, timeout, chunksize, buffersize, bulk)
 
     def every(self, seconds: Seconds, fn: Callable[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> Schedule:
@@ -93,8 +100,9 @@ class Submitter(concurrent.futures.Executor):
             TypeError: there is an option for single jobs among them (``id``, ``delay``, ``at``), or ``tz``.
             ValueError: ``until`` lies before the first run.
         """
-        refuse_single(self._given, "every")
-        return _schedule.every(self._runtime, seconds, (fn, args, kwargs), self._options, self._plan)
+        terms = self._terms
+        refuse_single(terms.given, "every")
+        return _schedule.every(terms.runtime, seconds, (fn, args, kwargs), terms.options, terms.plan)
 
     def cron(self, expression: str, fn: Callable[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> Schedule:
         """Run ``fn(*args, **kwargs)`` whenever the expression says so, with these options; as ``Scheduler.cron``.
@@ -103,8 +111,9 @@ class Submitter(concurrent.futures.Executor):
             TypeError: there is an option for single jobs among them (``id``, ``delay``, ``at``), or ``mode``.
             ValueError: ``until`` lies before the first run.
         """
-        refuse_single(self._given, "cron")
-        return _schedule.cron(self._runtime, expression, (fn, args, kwargs), self._options, self._plan)
+        terms = self._terms
+        refuse_single(terms.given, "cron")
+        return _schedule.cron(terms.runtime, expression, (fn, args, kwargs), terms.options, terms.plan)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Do nothing: shut the scheduler down instead."""
@@ -113,6 +122,14 @@ class Submitter(concurrent.futures.Executor):
         raise TypeError(
             "a Submitter cannot be pickled or copied: it belongs to its scheduler; make another by options()"
         )
+
+
+def make_submitter(terms: Terms, delay: float) -> Submitter:
+    """Return a submitter with a delay in seconds, which was checked."""
+    submitter: Submitter = new_submitter(Submitter)
+    submitter._terms = terms
+    submitter._delay = delay
+    return submitter
 
 
 class Submitters:
@@ -128,32 +145,37 @@ class Submitters:
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self._made: dict[tuple[object, ...], Submitter] = {}
-        self._undelayed = self._make({})
+        self._delayed = self._make({})._terms.delayed
 
     def get(self, options: Any) -> Submitter:
         """Return a submitter with these options, a dictionary that becomes its own, checked."""
         delay = options.get("delay")
         if type(delay) is float and 0.0 <= delay < INF:
             if len(options) == 1:
-                return self._undelayed.delayed(delay)
+                submitter: Submitter = new_submitter(Submitter)  # make_submitter(), without its call
+                submitter._terms = self._delayed
+                submitter._delay = delay
+                return submitter
             if "at" not in options:
                 del options["delay"]
-                return self.get(options).delayed(delay)
+                return make_submitter(self.get(options)._terms.delayed, delay)
         kinds = tuple(map(type, options.values()))
         if "id" in options or not self.PLAIN.issuperset(kinds):
             return self._make(options)
         key = (kinds, *options, *options.values())
-        submitter = self._made.get(key)
-        if submitter is None:
-            submitter = self._make(options)
+        made = self._made.get(key)
+        if made is None:
+            made = self._make(options)
             if len(self._made) >= self.MOST:
                 self._made.clear()
-            self._made[key] = submitter
-        return submitter
+            self._made[key] = made
+        return made
 
     def _make(self, given: dict[str, Any]) -> Submitter:
         """Check options, those of jobs and those of schedules apart."""
         if RECURRING.isdisjoint(given):
-            return Submitter(self._runtime, make_options(given), DEFAULT_PLAN, given)
-        recurring = {name: given.pop(name) for name in list(given) if name in RECURRING}
-        return Submitter(self._runtime, make_options(given), Plan(**recurring), (*given, *recurring))
+            terms = Terms(self._runtime, make_options(given), DEFAULT_PLAN, given)
+        else:
+            recurring = {name: given.pop(name) for name in list(given) if name in RECURRING}
+            terms = Terms(self._runtime, make_options(given), Plan(**recurring), (*given, *recurring))
+        return make_submitter(terms, terms.options.delay)
