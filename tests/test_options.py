@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from threadsched import Retry, Scheduler
+from threadsched import Retry, Scheduler, Submitter
 from threadsched._options import DEFAULTS, Options, make_options
 from threadsched.testing import StepScheduler
 
@@ -157,3 +157,9 @@ def test_submitters_remembered_are_few():
     for number in range(10_000):
         assert s.options(priority=number).submit(int).priority == number
     assert len(s._submitters._made) <= s._submitters.MOST
+
+
+def test_only_a_scheduler_makes_submitters():
+    """Submitter() says so."""
+    with pytest.raises(TypeError, match="made by a scheduler"):
+        Submitter()

@@ -55,6 +55,9 @@ class Submitter(concurrent.futures.Executor):
     _terms: Terms
     _delay: float
 
+    def __init__(self) -> None:
+        raise TypeError("a Submitter is made by a scheduler: call its options()")
+
     @overload
     def submit(self, fn: Callable[P, Coroutine[Any, Any, T]], /, *args: P.args, **kwargs: P.kwargs) -> Job[T]: ...
 
