@@ -37,6 +37,7 @@ import operator
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -44,6 +45,12 @@ from typing import Any, Protocol
 ASIDE = 50e-6
 # 20 x 50 us is a fifth of a switch interval; after that the thread queues like anybody else.
 ASIDE_ROUNDS = 20
+
+# Sleeps that a thread remembers the lag of. Many make a wake-up that is early rare, few follow a change soon.
+LAGS = 16
+LAG_SHARE = 0.9
+# Seconds. What is more is no lag of the system: others had the interpreter.
+LAG_MOST = 200e-6
 
 
 GIL = getattr(sys, "_is_gil_enabled", lambda: True)()
@@ -86,16 +93,25 @@ def sleep_on(token: Any, timeout: float | None) -> bool:
     return woken
 
 
-def timer_slack() -> float:
-    """Return how many seconds late the system means to end this thread's sleeps; 0.0 where it does not say.
+class Lag:
+    """How late the system ends the sleeps of one thread, learned from the last few; of that thread alone.
 
-    Linux does so to bundle them, by 50 us unless somebody has chosen otherwise.
+    It means to be late, to bundle timers (Linux by 50 us), and to wake a thread takes it as long again. Most of the
+    least that it has added of late it adds to the next sleep, too.
     """
-    try:
-        with open(f"/proc/{threading.get_native_id()}/timerslack_ns", "rb", buffering=0) as file:
-            return int(file.read()) * 1e-9
-    except (OSError, ValueError, AttributeError):  # no such file, no such function: another system
-        return 0.0
+
+    __slots__ = ("_last",)
+
+    def __init__(self) -> None:
+        self._last: deque[float] = deque(maxlen=LAGS)
+
+    def lead(self) -> float:
+        """Return by how many seconds to ask for less, so as to be woken on time and hardly ever early."""
+        return min(self._last) * LAG_SHARE if self._last else 0.0
+
+    def learn(self, seconds: float) -> None:
+        """Take note of how late a sleep ended."""
+        self._last.append(min(max(seconds, 0.0), LAG_MOST))
 
 
 def make_waker(tokens: list[Any]) -> Callable[[], object]:

@@ -140,21 +140,23 @@ class Waiting(Shared):
 
     def sleep_as_watch(self, worker: Worker) -> None:
         """Sleep as the leader, or its deputy, until what we watch is due or somebody wakes us."""
+        lead = worker.lag.lead()
         # The clock is read again, after the registration: a virtual one may have been moved since the turn began,
         # when nobody was there to be woken.
         now = self.read_clock()
         timeout = worker.due - now
-        if not self.virtual:
-            # Asked for so much earlier, the system wakes us on time. Should it be early indeed, we sleep again, for the
-            # rest, which is no longer than the slack.
-            if worker.slack is None:
-                worker.slack = _locks.timer_slack()
-            if timeout > worker.slack:
-                timeout -= worker.slack
+        # Asked for so much earlier, the system wakes us on time. Should it be early indeed, we sleep again, for the
+        # rest as it is: what is that short may end without a sleep, and tells nothing of those.
+        whole = not self.virtual and timeout > 2 * lead
+        if whole:
+            timeout -= lead
         if 0 < timeout < STILL and now == self.last_reading:
             timeout = STILL
+        began = monotonic()
         if sleep_on(worker.token, None if self.virtual and timeout > 0 else timeout):
             return
+        if whole:
+            worker.lag.learn(monotonic() - began - timeout)
         with self.lock:
             for tokens in (self.watch, self.idle):
                 if worker.token in tokens:

@@ -102,6 +102,7 @@ class Worker:
         "generation",
         "ident",
         "job",
+        "lag",
         "loop",
         "name",
         "number",
@@ -110,7 +111,6 @@ class Worker:
         "parked",
         "runtime",
         "settled",
-        "slack",
         "tasks",
         "thread",
         "token",
@@ -137,7 +137,7 @@ class Worker:
         self.detached = False
         self.order = IDLE  # what the last turn said
         self.due = 0.0  # with WATCH: until when to sleep
-        self.slack: float | None = None  # the timer slack of its thread, once it has slept with a timeout
+        self.lag = _locks.Lag()  # of its sleeps with a timeout
         self.ident = 0
         self.loop: Any = None  # the event loop of this thread, made for the first coroutine
         self.thread: threading.Thread | None = None

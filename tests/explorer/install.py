@@ -87,7 +87,7 @@ REPLACED: tuple[tuple[Any, str, Any], ...] = (
     (_locks, "threading", SIM_THREADING),
     (_locks, "time", SIM_TIME),
     (_locks, "GIL", False),  # nobody steps aside: a hint on which nothing rests
-    (_locks, "timer_slack", float),  # the simulated clock is never late
+    (_locks.Lag, "lead", float),  # the simulated clock is never late
     (_locks, "JobCondition", SimJobCondition),
     (_shared, "VirtualClock", NoVirtualClock),
     (_scheduler, "VirtualClock", NoVirtualClock),

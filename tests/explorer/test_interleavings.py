@@ -118,8 +118,8 @@ def test_lines_at_random(place: Laboratory, case: Case) -> None:
 def test_a_leader_that_wakes_early_is_on_time(
     place: Laboratory, monkeypatch: pytest.MonkeyPatch, operations: tuple[str, ...], workers: int
 ) -> None:
-    """Where the system names a slack and makes no use of it, each leader wakes early, and yet no job is late."""
-    monkeypatch.setattr(_locks, "timer_slack", lambda: 0.125)
+    """Where the system was late and is not any more, each leader wakes early, and yet no job is late."""
+    monkeypatch.setattr(_locks.Lag, "lead", lambda lag: 0.125)
     scenario = Case(operations, workers).scenario()
     assert_holds(depth_first(place, scenario, bound=1 if exhaustive() else 0))
     assert_holds(walk(place, scenario, SEED, limit=20))
