@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import concurrent.futures
-import copy
 import math
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from datetime import timedelta
@@ -21,7 +20,7 @@ from threadsched._schedule import Schedule
 P = ParamSpec("P")
 T = TypeVar("T")
 
-new_submitter: Any = object.__new__
+new: Any = object.__new__
 INF = math.inf
 
 
@@ -40,9 +39,9 @@ class Terms:
         self.plan = plan
         self.given = given  # the names of the options
         if "delay" not in given:
-            delayed = copy.copy(self)
+            self.delayed = delayed = new(Terms)  # copy.copy() takes longer than all the rest
+            delayed.runtime, delayed.options, delayed.plan = runtime, options, plan
             delayed.given = (*given, "delay")
-            self.delayed = delayed
 
 
 class Submitter(concurrent.futures.Executor):
@@ -129,7 +128,7 @@ class Submitter(concurrent.futures.Executor):
 
 def make_submitter(terms: Terms, delay: float) -> Submitter:
     """Return a submitter with a delay in seconds, which was checked."""
-    submitter: Submitter = new_submitter(Submitter)
+    submitter: Submitter = new(Submitter)
     submitter._terms = terms
     submitter._delay = delay
     return submitter
@@ -155,7 +154,7 @@ class Submitters:
         delay = options.get("delay")
         if type(delay) is float and 0.0 <= delay < INF:
             if len(options) == 1:
-                submitter: Submitter = new_submitter(Submitter)  # make_submitter(), without its call
+                submitter: Submitter = new(Submitter)  # make_submitter(), without its call
                 submitter._terms = self._delayed
                 submitter._delay = delay
                 return submitter
